@@ -1,0 +1,356 @@
+"""What a run may be asked for: typed keys, and the checks that need more than one key.
+
+Schemas hold types and meanings; the values live in ``conf/``. Checks raise, they never
+adjust a value. This module imports neither torch nor lightning, so a typo costs no start-up.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from tielab.errors import RequestError
+
+SCHEMA_NAME = "tielab_schema"
+
+
+class Corpus(Enum):
+    """Where the text comes from."""
+
+    wiki = "wiki"
+    code = "code"
+    text = "text"
+
+
+class TokenizerKind(Enum):
+    """How text becomes ids."""
+
+    byte = "byte"
+    char = "char"
+    bpe = "bpe"
+    file = "file"
+
+
+class Document(Enum):
+    """What counts as one document when local files are split."""
+
+    file = "file"
+    paragraph = "paragraph"
+
+
+class LaunchMethod(Enum):
+    """How the processes of a run are started."""
+
+    forkserver = "forkserver"
+    spawn = "spawn"
+    torchrun = "torchrun"
+    inline = "inline"
+
+
+@dataclass
+class ModelConfig:
+    """The network; ``_target_`` names the class, the rest are its arguments."""
+
+    _target_: str = MISSING
+    vocab_size: int | None = MISSING
+    """Rows V of the token embedding; comes from the tokenizer by interpolation."""
+    block_size: int = MISSING
+    """Longest sequence T the model can read; comes from ``data.block_size``."""
+    embed_dim: int = MISSING
+    """Width D of embedding, blocks and head; a multiple of ``num_heads``."""
+    num_layers: int = MISSING
+    num_heads: int = MISSING
+    hidden_dim: int = MISSING
+    """Width of the MLP inside a block."""
+    dropout: float = MISSING
+    """Probability in [0, 1)."""
+    tied: bool = MISSING
+    """True: the LM head scores with the token embedding matrix itself."""
+    output_bias: bool = MISSING
+    """True: the head adds V biases, in both arms."""
+    embed_scale: float = MISSING
+    """Looked-up token vectors are multiplied by this before the first block."""
+    init_std: float | None = MISSING
+    """Standard deviation of every weight at the start; null: min(0.02, 2.56 / embed_dim)."""
+    seed: int = MISSING
+
+
+@dataclass
+class TokenizerConfig:
+    kind: TokenizerKind = MISSING
+    vocab_size: int | None = MISSING
+    """Exact number of ids V. For ``char`` null means every character of the training split."""
+    path: str | None = MISSING
+    """For ``kind=file``: a tokenizer.json, or a folder with GPT-2's vocabulary and merges."""
+    byte_fallback: bool = MISSING
+    """For ``char``: 256 byte ids spell characters the training split lacks."""
+
+
+@dataclass
+class DataConfig:
+    corpus: Corpus = MISSING
+    paths: list[str] = MISSING
+    """For ``corpus=text``: local files, folders or globs."""
+    document: Document | None = MISSING
+    """For ``corpus=text``; null: a file each if there are several, else paragraphs."""
+    tokenizer: TokenizerConfig = MISSING
+    block_size: int = MISSING
+    """Tokens T in a window."""
+    stride: int = MISSING
+    """Tokens from one training window to the next."""
+    eval_stride: int = MISSING
+    """Tokens newly scored by each evaluation window; the rest of it is context."""
+    batch_size: int = MISSING
+    """Windows per optimizer step, over all processes and accumulated micro-batches."""
+    eval_batch_size: int = MISSING
+    """Windows per evaluation batch in each process."""
+    num_workers: int = MISSING
+    seed: int = MISSING
+    """Keys the order of the training windows."""
+    cache_dir: str = MISSING
+
+
+@dataclass
+class OptimizerConfig:
+    """AdamW."""
+
+    learning_rate: float = MISSING
+    """Peak of the schedule."""
+    beta1: float = MISSING
+    beta2: float = MISSING
+    epsilon: float = MISSING
+    weight_decay: float = MISSING
+    """For the matrices inside the blocks; biases and norms have none."""
+    embedding_weight_decay: float = MISSING
+    """For token embedding, position embedding and LM head, in both arms."""
+    gradient_clip_norm: float | None = MISSING
+    fused: bool = MISSING
+
+
+@dataclass
+class ScheduleConfig:
+    """Linear warm-up, then cosine down to a fraction of the peak."""
+
+    warmup_fraction: float = MISSING
+    """Share of all steps, in [0, 1)."""
+    final_fraction: float = MISSING
+    """Last learning rate as a share of the peak, in [0, 1]."""
+
+
+@dataclass
+class BudgetConfig:
+    tokens: int = MISSING
+    """Training tokens; the number of steps is rounded up."""
+    num_validations: int = MISSING
+    """Evenly spaced, the last one after the last step."""
+
+
+@dataclass
+class TrainerConfig:
+    accelerator: str = MISSING
+    strategy: str = MISSING
+    devices: int = MISSING
+    """Processes on each node, one per device."""
+    num_nodes: int = MISSING
+    precision: str = MISSING
+    """32-true, bf16-mixed, 16-mixed or bf16-true."""
+    num_threads: int = MISSING
+    """CPU threads of each process; fixed, since the bits of a result depend on it."""
+    accumulate_grad_batches: int = MISSING
+    deterministic: bool = MISSING
+    log_every_n_steps: int = MISSING
+
+
+@dataclass
+class Config:
+    """A whole run."""
+
+    model: ModelConfig = MISSING
+    data: DataConfig = MISSING
+    optimizer: OptimizerConfig = MISSING
+    schedule: ScheduleConfig = MISSING
+    budget: BudgetConfig = MISSING
+    trainer: TrainerConfig = MISSING
+    callbacks: dict[str, Any] = MISSING
+    """Named Lightning callbacks; ``~callbacks.NAME`` switches one off."""
+    logger: dict[str, Any] = MISSING
+    """Named Lightning loggers beside metrics.csv; ``~logger.NAME`` switches one off."""
+    seed: int = MISSING
+    resume_from: str | None = MISSING
+    """A checkpoint to go on from: weights, optimizer, step."""
+    launch: LaunchMethod = MISSING
+    """``inline`` runs in this process, for a debugger."""
+
+
+RUN_ONLY_KEYS = (
+    "callbacks.progress",
+    "data.cache_dir",
+    "data.num_workers",
+    "launch",
+    "logger",
+    "resume_from",
+)
+"""Keys that change how a run is carried out and watched, never what it computes."""
+
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
+
+
+def register_schema() -> None:
+    """Make the schema known to Hydra, so that every composed config is type-checked."""
+    ConfigStore.instance().store(name=SCHEMA_NAME, node=Config)
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The config as nested dicts of plain values, every interpolation resolved."""
+    container = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True, throw_on_missing=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """Identity of what a run computes: 16 hex digits over the config minus ``RUN_ONLY_KEYS``."""
+    kept = json.loads(json.dumps(config))
+    for dotted in RUN_ONLY_KEYS:
+        *parents, leaf = dotted.split(".")
+        node = kept
+        for key in parents:
+            node = node.get(key) or {}
+        node.pop(leaf, None)
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Raise RequestError for the first combination of keys that cannot be run."""
+    _check_ranges(config)
+    _check_model(config["model"], config["data"])
+    _check_data(config["data"])
+    _check_trainer(config["trainer"], config["data"])
+    _check_resume(config["resume_from"])
+
+
+POSITIVE_KEYS = (
+    "model.block_size", "model.embed_dim", "model.num_layers", "model.num_heads", "model.hidden_dim",
+    "data.block_size", "data.stride", "data.eval_stride", "data.batch_size", "data.eval_batch_size",
+    "budget.tokens", "budget.num_validations",
+    "trainer.devices", "trainer.num_nodes", "trainer.num_threads",
+    "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
+    "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale",
+)  # fmt: skip
+OPTIONAL_POSITIVE_KEYS = (
+    "model.vocab_size", "model.init_std", "data.tokenizer.vocab_size", "optimizer.gradient_clip_norm",
+)  # fmt: skip
+NOT_NEGATIVE_KEYS = (
+    "seed", "data.seed", "model.seed", "data.num_workers",
+    "optimizer.weight_decay", "optimizer.embedding_weight_decay",
+)  # fmt: skip
+FRACTION_KEYS = (
+    "model.dropout", "schedule.warmup_fraction", "schedule.final_fraction",
+    "optimizer.beta1", "optimizer.beta2",
+)  # fmt: skip
+
+
+def _lookup(config: dict[str, Any], dotted: str) -> Any:
+    for key in dotted.split("."):
+        config = config[key]
+    return config
+
+
+def _check_ranges(config: dict[str, Any]) -> None:
+    for key in POSITIVE_KEYS + OPTIONAL_POSITIVE_KEYS:
+        value = _lookup(config, key)
+        if value is None and key in OPTIONAL_POSITIVE_KEYS:
+            continue
+        if not 0 < value < math.inf:
+            raise RequestError(f"{key}={value} is out of range: it must be greater than 0")
+    for key in NOT_NEGATIVE_KEYS:
+        value = _lookup(config, key)
+        if not 0 <= value < math.inf:
+            raise RequestError(f"{key}={value} is out of range: it must be at least 0")
+    for key in FRACTION_KEYS:
+        value = _lookup(config, key)
+        if not 0 <= value <= 1 or (value == 1 and key != "schedule.final_fraction"):
+            raise RequestError(f"{key}={value} is out of range: it must lie in [0, 1)")
+
+
+def _check_model(model: dict[str, Any], data: dict[str, Any]) -> None:
+    if model["embed_dim"] % model["num_heads"]:
+        raise RequestError(
+            f"model.embed_dim={model['embed_dim']} cannot be split over "
+            f"model.num_heads={model['num_heads']}; choose a multiple of {model['num_heads']}"
+        )
+    pairs = (
+        ("model.vocab_size", model["vocab_size"], "data.tokenizer.vocab_size", data["tokenizer"]["vocab_size"]),
+        ("model.block_size", model["block_size"], "data.block_size", data["block_size"]),
+    )  # fmt: skip
+    for model_key, model_value, data_key, data_value in pairs:
+        if model_value != data_value:
+            raise RequestError(
+                f"{model_key}={model_value} differs from {data_key}={data_value}; "
+                f"set {data_key} only, the model follows it"
+            )
+
+
+def _check_data(data: dict[str, Any]) -> None:
+    tokenizer = data["tokenizer"]
+    if data["corpus"] == "text" and not data["paths"]:
+        raise RequestError("data=text needs files: add data.paths=[FILE,FOLDER,'GLOB',...]")
+    if data["corpus"] != "text" and (data["paths"] or data["document"]):
+        raise RequestError(
+            f"data.paths and data.document belong to data=text, found corpus {data['corpus']}; "
+            "add data=text or drop them"
+        )
+    if tokenizer["kind"] == "file" and not tokenizer["path"]:
+        raise RequestError(
+            "data.tokenizer.kind=file needs data.tokenizer.path: a tokenizer.json or a folder "
+            "with vocab.json and merges.txt"
+        )
+    if tokenizer["kind"] == "byte" and tokenizer["vocab_size"] != 256:
+        raise RequestError(
+            f"a byte tokenizer has exactly 256 ids, found vocab_size={tokenizer['vocab_size']}; "
+            "use vocab=byte, or vocab=bpe for other sizes"
+        )
+    if tokenizer["kind"] in ("bpe", "file") and tokenizer["vocab_size"] is None:
+        raise RequestError(
+            f"data.tokenizer.vocab_size must be a number for kind {tokenizer['kind']}"
+        )
+    if tokenizer["kind"] == "bpe" and tokenizer["vocab_size"] < 256:
+        raise RequestError(
+            f"a byte-level BPE starts from 256 bytes, found vocab_size={tokenizer['vocab_size']}; "
+            "ask for at least 256"
+        )
+    for key in ("stride", "eval_stride"):
+        if data[key] > data["block_size"]:
+            raise RequestError(
+                f"data.{key}={data[key]} would skip tokens: it must not exceed "
+                f"data.block_size={data['block_size']}"
+            )
+
+
+def _check_trainer(trainer: dict[str, Any], data: dict[str, Any]) -> None:
+    if trainer["precision"] not in PRECISIONS:
+        raise RequestError(
+            f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}"
+        )
+    num_processes = trainer["devices"] * trainer["num_nodes"]
+    if trainer["strategy"] == "auto" and num_processes > 1:
+        raise RequestError(
+            f"trainer.devices={trainer['devices']} x trainer.num_nodes={trainer['num_nodes']} "
+            "needs trainer=ddp or trainer=ddp_cpu"
+        )
+    parts = num_processes * trainer["accumulate_grad_batches"]
+    if data["batch_size"] % parts:
+        raise RequestError(
+            f"data.batch_size={data['batch_size']} cannot be split over {num_processes} processes x "
+            f"{trainer['accumulate_grad_batches']} micro-batches; choose a multiple of {parts}"
+        )
+
+
+def _check_resume(resume_from: str | None) -> None:
+    if resume_from is not None and not Path(resume_from).is_file():
+        raise RequestError(f"resume_from={resume_from}: no such file")

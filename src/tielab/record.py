@@ -1,0 +1,160 @@
+"""The record of a run: the versioned ``record.json`` in its folder.
+
+A report reads records and nothing else. Writing is atomic: a reader sees the old record or the
+new one, never half of one. Imports no torch.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tielab.errors import RequestError
+
+SCHEMA_VERSION = 1
+RECORD_NAME = "record.json"
+RUN_CONFIG_NAME = "run.yaml"
+STATUSES = ("running", "finished", "failed", "interrupted")
+
+
+@dataclass
+class Validation:
+    """One pass over the whole validation split."""
+
+    nats: float
+    """Sum of the negative log-likelihoods of all scored tokens."""
+    num_tokens: int
+    num_bytes: int
+    """UTF-8 bytes of exactly the scored tokens."""
+    perplexity: float
+    bits_per_byte: float
+    content_hash: str
+    """Of the validation token ids and their bytes."""
+    tokens_seen: int
+    """Training tokens consumed before this pass."""
+
+
+@dataclass
+class Throughput:
+    """Training tokens per second, all processes together; validation, checkpoints and logging left out."""
+
+    median: float
+    q1: float
+    q3: float
+    per_device: float
+    """Median divided by the number of processes."""
+    num_intervals: int
+    warmup_steps: int
+
+
+@dataclass
+class Record:
+    """What one run was asked for, what was observed, and what came out."""
+
+    run_id: str
+    status: str
+    config: dict[str, Any]
+    config_hash: str
+    tied: bool
+    seed: int
+    schema_version: int = SCHEMA_VERSION
+    started_at: str | None = None
+    """UTC, ISO 8601."""
+    process_id: int | None = None
+    host: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    device: str | None = None
+    """Name of the device one process trained on."""
+    num_threads: int | None = None
+    num_processes: int | None = None
+    """Counted by an all-reduce of ones, not read from the config."""
+    tie_observed: bool | None = None
+    """Whether head and embedding were one Parameter at every check."""
+    parameters: dict[str, int] = field(default_factory=dict)
+    """token_embedding, position_embedding, blocks, final_norm, head, total (unique parameters)."""
+    flops_per_token: dict[str, int] = field(default_factory=dict)
+    """forward, train."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """corpus_hash, tokenizer_hash, vocab_size, and per split num_documents, num_tokens, num_bytes, content_hash."""
+    body_hash: str | None = None
+    """Of the block, position and norm tensors before training: equal in two paired arms."""
+    batch_hash: str | None = None
+    """Of the window indices of the first training batches: equal in two paired arms."""
+    initial_loss: float | None = None
+    """Nats per token of the first training batch before any update; near ln V."""
+    train_loss: float | None = None
+    """Mean over the last tenth of the steps."""
+    validation: dict[str, Any] | None = None
+    """The pass after the last step, as ``Validation``."""
+    best_validation: dict[str, Any] | None = None
+    """The pass with the fewest bits per byte."""
+    throughput: dict[str, Any] | None = None
+    """As ``Throughput``; null if the run was too short to measure."""
+    peak_memory_bytes: int | None = None
+    """On a GPU what the allocator held; on the CPU the process's peak resident memory."""
+    tokens_seen: int | None = None
+    num_steps: int | None = None
+    seconds: float | None = None
+    """From the start of the process's work to the record."""
+    seconds_by_phase: dict[str, float] = field(default_factory=dict)
+    """data, train, validation."""
+    weights_hash: str | None = None
+    error: dict[str, str] | None = None
+    """type, message, traceback."""
+    rerun_of: str | None = None
+    """The run_id this run repeats."""
+
+    @property
+    def finished(self) -> bool:
+        return self.status == "finished"
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file so that a crash or a full disk leaves the old file or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Write ``record.json`` into a run's folder."""
+    assert record.status in STATUSES, record.status
+    write_atomic(folder / RECORD_NAME, json.dumps(asdict(record), indent=1) + "\n")
+
+
+def read_record(folder: Path) -> Record:
+    """Read a run's record.
+
+    Raises:
+        RequestError: the file is missing, not JSON, of another schema version, or not a record.
+    """
+    path = folder / RECORD_NAME
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RequestError(f"{folder}: no {RECORD_NAME} there; give the folder of a run") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is not JSON ({error}); the run must be repeated") from None
+    found = data.get("schema_version") if isinstance(data, dict) else None
+    if found != SCHEMA_VERSION:
+        raise RequestError(
+            f"{path} has schema_version {found}, this version reads {SCHEMA_VERSION}; "
+            "report it with the version that wrote it"
+        )
+    known = {f.name for f in fields(Record)}
+    try:
+        return Record(**{key: value for key, value in data.items() if key in known})
+    except TypeError as error:
+        raise RequestError(f"{path} is not a record: {error}") from None
