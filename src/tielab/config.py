@@ -4,13 +4,18 @@ Schemas hold types and meanings; the values live in ``conf/``. Checks raise, the
 adjust a value. This module imports neither torch nor lightning, so a typo costs no start-up.
 """
 
+import difflib
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, is_dataclass
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -18,6 +23,25 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from tielab.errors import RequestError
 
 SCHEMA_NAME = "tielab_schema"
+LAYOUT_NAME = "tielab_layout"
+
+HELP = """\
+Train a MiniGPT with a tied or an untied LM head and write what came out.
+
+  python train.py model.tied=false                       one run
+  python train.py -m model.tied=true,false               both arms, one table
+  python train.py -m model.tied=true,false seed=0,1,2    with seeds: intervals
+  python train.py -m model.tied=true,false width=d64,d128 vocab=bpe1024,bpe4096
+  python train.py --cfg job                              every key with its value
+  python train.py --config-dir RUN --config-name run     repeat a run from its folder
+
+Any key is set with key=value; a comma-separated list sweeps it (with -m).
+
+Groups (group=option)
+{groups}
+
+What came out: tielab report [FOLDER...]
+"""
 
 
 class Corpus(Enum):
@@ -184,6 +208,8 @@ class Config:
     seed: int = MISSING
     resume_from: str | None = MISSING
     """A checkpoint to go on from: weights, optimizer, step."""
+    output_dir: str = MISSING
+    """Runs, sweeps and the W&B folder go below it."""
     launch: LaunchMethod = MISSING
     """``inline`` runs in this process, for a debugger."""
 
@@ -194,6 +220,7 @@ RUN_ONLY_KEYS = (
     "data.num_workers",
     "launch",
     "logger",
+    "output_dir",
     "resume_from",
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
@@ -201,9 +228,61 @@ RUN_ONLY_KEYS = (
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
 
 
-def register_schema() -> None:
-    """Make the schema known to Hydra, so that every composed config is type-checked."""
-    ConfigStore.instance().store(name=SCHEMA_NAME, node=Config)
+LAYOUT: dict[str, Any] = {
+    "defaults": [
+        {"override /hydra/sweeper": "tielab"},
+        {"override /hydra/hydra_logging": "none"},
+        {"override /hydra/job_logging": "none"},
+        "_self_",
+    ],
+    "hydra": {
+        "output_subdir": None,
+        "run": {"dir": "${output_dir}/runs/${tielab.stamp:}"},
+        "sweep": {"dir": "${output_dir}/sweeps/${tielab.stamp:}", "subdir": "${hydra.job.num}"},
+        "job": {"name": "train", "chdir": False},
+    },
+}
+"""Where Hydra puts runs and sweeps, and how it speaks."""
+
+
+def register(config_dir: Path | None = None) -> None:
+    """Make schema, layout and resolvers known to Hydra, so that every composed config is type-checked.
+
+    Args:
+        config_dir: the folder of config groups, listed in ``--help``.
+    """
+    help_node = {"app_name": "train.py", "template": HELP.format(groups=_list_groups(config_dir))}
+    layout = {**LAYOUT, "hydra": {**LAYOUT["hydra"], "help": help_node}}
+    store = ConfigStore.instance()
+    store.store(name=SCHEMA_NAME, node=Config)
+    store.store(name=LAYOUT_NAME, node=layout, package="_global_")
+    store.store(
+        group="hydra/sweeper",
+        name="tielab",
+        node={"_target_": "hydra_plugins.tielab_sweeper.CheckedSweeper", "max_batch_size": None, "params": None},
+    )
+    OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
+    OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True)
+
+
+def _list_groups(config_dir: Path | None) -> str:
+    """One line per config group with its options; parts that start with an underscore are not options."""
+    if config_dir is None:
+        return ""
+    lines = []
+    for group in sorted(path for path in config_dir.iterdir() if path.is_dir()):
+        options = sorted(p.stem for p in group.glob("*.yaml") if not p.stem.startswith("_"))
+        lines.append(f"  {group.name}: {', '.join(options)}")
+    return "\n".join(lines)
+
+
+# One per process that composes: twenty launches in one second must not share a folder.
+STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
+
+
+def threads_per_process(num_processes: int) -> int:
+    """CPU threads of each process when the cores this process may use are shared evenly."""
+    return max(1, len(os.sched_getaffinity(0)) // max(1, num_processes))
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
@@ -226,12 +305,48 @@ def config_hash(config: dict[str, Any]) -> str:
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise RequestError for the first combination of keys that cannot be run."""
+    """Raise RequestError for the first key or combination of keys that cannot be run."""
+    unknown = sorted(_unknown_keys(config, Config))
+    if unknown:
+        raise RequestError(f"unknown key {unknown[0]}{suggest_key(unknown[0])}; see python train.py --cfg job")
     _check_ranges(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
     _check_trainer(config["trainer"], config["data"])
     _check_resume(config["resume_from"])
+
+
+def _unknown_keys(config: dict[str, Any], schema: Any, prefix: str = "") -> Iterator[str]:
+    """Keys that no schema declares; Hydra lets ``+key=value`` add them."""
+    for name, kind in get_type_hints(schema).items():
+        if is_dataclass(kind):
+            yield from _unknown_keys(config[name], kind, f"{prefix}{name}.")
+    yield from (f"{prefix}{name}" for name in config if name not in get_type_hints(schema))
+
+
+def known_keys(schema: Any = Config, prefix: str = "") -> list[str]:
+    """Every dotted key of the schema."""
+    keys = []
+    for name, kind in get_type_hints(schema).items():
+        keys.append(f"{prefix}{name}")
+        if is_dataclass(kind):
+            keys += known_keys(kind, f"{prefix}{name}.")
+    return keys
+
+
+GROUPS = ("tying", "width", "vocab", "experiments")
+"""Config groups that have no key of their own name."""
+
+
+def suggest_key(name: str) -> str:
+    """``; did you mean KEY?`` for a key close to a known one, else nothing."""
+    return suggest(name, [*known_keys(), *GROUPS])
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean NAME?`` for a name close to a known one, else nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 POSITIVE_KEYS = (

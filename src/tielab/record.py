@@ -105,6 +105,8 @@ class Record:
     weights_hash: str | None = None
     error: dict[str, str] | None = None
     """type, message, traceback."""
+    sweep: str | None = None
+    """Name of the sweep's folder, for a job of a sweep."""
     rerun_of: str | None = None
     """The run_id this run repeats."""
 

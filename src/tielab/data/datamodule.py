@@ -1,0 +1,219 @@
+"""Token batches for Lightning: exact on resume, the same for any number of workers and processes.
+
+B batch, T positions. A batch is cut in one read of the memory-mapped tokens; which windows it
+holds is arithmetic (``windows.py``), so no loader keeps any state but the number of steps done.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from tielab.data.prepare import Prepared, TokenSplit, check_split_fits
+from tielab.data.windows import Indices, TrainingOrder, cut, evaluation_windows, num_training_windows
+
+TrainingBatch = tuple[Tensor, Tensor]
+"""input_ids (B, T), targets (B, T), both int64."""
+EvaluationBatch = tuple[Tensor, Tensor, Tensor, Tensor]
+"""input_ids (B, T), targets (B, T), scored (B, T) bool, num_bytes (B, T) int64 of each target."""
+Item = TypeVar("Item")
+
+
+class TrainingBatches(Dataset[TrainingBatch]):
+    """Micro-batch i of one process: micro-batch i % A of optimizer step i // A.
+
+    A step's windows are shared out over micro-batches and processes; together they are
+    ``order.windows(step)`` whatever the two numbers are.
+    """
+
+    def __init__(
+        self,
+        split: TokenSplit,
+        order: TrainingOrder,
+        *,
+        block_size: int,
+        stride: int,
+        rank: int,
+        world_size: int,
+        num_micro_batches: int,
+    ) -> None:
+        self.split = split
+        self.order = order
+        self.block_size = block_size
+        self.stride = stride
+        self.rank = rank
+        self.world_size = world_size
+        self.num_micro_batches = num_micro_batches
+
+    def windows(self, micro_batch: int) -> Indices:
+        """The window numbers of a micro-batch, shape (B,)."""
+        step, part = divmod(micro_batch, self.num_micro_batches)
+        share = part * self.world_size + self.rank
+        return np.split(self.order.windows(step), self.num_micro_batches * self.world_size)[share]
+
+    def __getitem__(self, micro_batch: int) -> TrainingBatch:
+        starts = self.windows(micro_batch) * self.stride
+        input_ids, targets = cut(self.split.tokens, starts, self.block_size)
+        return torch.from_numpy(input_ids), torch.from_numpy(targets)
+
+
+class EvaluationBatches(Dataset[EvaluationBatch]):
+    """Batch i of one process over the windows ``[rank::world_size]`` of a whole split.
+
+    Nothing is padded or repeated: over all processes each token of the split but the first is
+    scored exactly once. A process may have one batch fewer than another.
+    """
+
+    def __init__(
+        self,
+        split: TokenSplit,
+        token_bytes: Indices,
+        *,
+        block_size: int,
+        stride: int,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        starts, first_scored = evaluation_windows(split.num_tokens, block_size, stride)
+        self.split = split
+        self.token_bytes = token_bytes
+        self.block_size = block_size
+        self.batch_size = batch_size
+        self.starts = starts[rank::world_size]
+        self.first_scored = first_scored[rank::world_size]
+
+    def __len__(self) -> int:
+        return -(-len(self.starts) // self.batch_size)
+
+    def __getitem__(self, batch: int) -> EvaluationBatch:
+        chosen = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
+        input_ids, targets = cut(self.split.tokens, self.starts[chosen], self.block_size)
+        scored = np.arange(self.block_size) >= self.first_scored[chosen, None]
+        arrays = (input_ids, targets, scored, self.token_bytes[targets])
+        first, second, third, fourth = (torch.from_numpy(array) for array in arrays)
+        return first, second, third, fourth
+
+
+class RemainingBatches(Sampler[int]):
+    """The numbers from ``first`` up to ``total``; its length is ``total``.
+
+    Lightning counts on from the batches of the checkpoint, and takes the batch whose number
+    reaches the loader's length for the last of the epoch.
+    """
+
+    def __init__(self, first: int, total: int) -> None:
+        self.first = first
+        self.total = total
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.total))
+
+    def __len__(self) -> int:
+        return self.total
+
+
+class TokenLoader(DataLoader[Item]):
+    """A DataLoader over whole batches that leaves the global random state alone."""
+
+    def __init__(self, dataset: Dataset[Item], sampler: Sampler[int] | None, num_workers: int) -> None:
+        super().__init__(
+            dataset,
+            batch_size=None,
+            sampler=sampler,
+            num_workers=num_workers,
+            collate_fn=_as_it_is,
+            # A DataLoader without its own generator draws a seed from the global one per iteration.
+            generator=torch.Generator(),
+        )
+
+    # Lightning warns that a loader without these cannot be resumed. The position is the number of
+    # optimizer steps, and the data module keeps that.
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        pass
+
+
+def _as_it_is(batch: Item) -> Item:
+    return batch
+
+
+class TextDataModule(LightningDataModule):
+    """Training, validation and test batches of a prepared corpus for ``num_steps`` optimizer steps."""
+
+    def __init__(self, data_config: dict[str, Any], prepared: Prepared, num_steps: int) -> None:
+        super().__init__()
+        self.data_config = data_config
+        self.prepared = prepared
+        self.num_steps = num_steps
+        self.num_steps_done = 0
+
+    @property
+    def order(self) -> TrainingOrder:
+        """Which windows each optimizer step reads."""
+        config = self.data_config
+        num_windows = num_training_windows(
+            self.prepared.train.num_tokens, config["block_size"], config["stride"]
+        )
+        return TrainingOrder(num_windows, config["batch_size"], config["seed"])
+
+    def train_dataloader(self) -> TokenLoader[TrainingBatch]:
+        """The micro-batches of this process from the first step not yet done to the last.
+
+        Its length counts those already done as well.
+        """
+        trainer = self.trainer
+        num_micro_batches = trainer.accumulate_grad_batches if trainer else 1
+        batches = TrainingBatches(
+            self.prepared.train,
+            self.order,
+            block_size=self.data_config["block_size"],
+            stride=self.data_config["stride"],
+            num_micro_batches=num_micro_batches,
+            **self._place(),
+        )
+        remaining = RemainingBatches(
+            self.num_steps_done * num_micro_batches, self.num_steps * num_micro_batches
+        )
+        return TokenLoader(batches, remaining, self.data_config["num_workers"])
+
+    def val_dataloader(self) -> TokenLoader[EvaluationBatch]:
+        """The whole validation split, shared out over the processes."""
+        return self._evaluation_loader("validation", self.prepared.validation)
+
+    def test_dataloader(self) -> TokenLoader[EvaluationBatch]:
+        """The whole test split, shared out over the processes."""
+        return self._evaluation_loader("test", self.prepared.test)
+
+    def _evaluation_loader(self, name: str, split: TokenSplit) -> TokenLoader[EvaluationBatch]:
+        config = self.data_config
+        check_split_fits(split, name, config["block_size"])
+        batches = EvaluationBatches(
+            split,
+            self.prepared.tokenizer.token_bytes,
+            block_size=config["block_size"],
+            stride=config["eval_stride"],
+            batch_size=config["eval_batch_size"],
+            **self._place(),
+        )
+        return TokenLoader(batches, None, config["num_workers"])
+
+    def _place(self) -> dict[str, int]:
+        """Which of how many processes this is."""
+        trainer = self.trainer
+        if trainer is None:
+            return {"rank": 0, "world_size": 1}
+        return {"rank": trainer.global_rank, "world_size": trainer.world_size}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of optimizer steps done: all that is needed to go on."""
+        return {"num_steps_done": self.trainer.global_step if self.trainer else self.num_steps_done}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.num_steps_done = state_dict["num_steps_done"]

@@ -1,0 +1,308 @@
+"""Text to token files, once: a cache keyed by content, verified whenever it is used.
+
+An entry is a folder with ``train.bin``, ``validation.bin``, ``test.bin`` (raw little-endian ids),
+``tokenizer.json`` and ``meta.json``. It is built aside and renamed into place under a lock, so
+however many processes start at once, one builds and none sees half an entry. Imports no torch.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from filelock import FileLock
+
+from tielab.data.corpus import (
+    SPLITS,
+    Source,
+    find_source,
+    fingerprint,
+    read_documents,
+    read_files,
+    split_documents,
+    with_document_ends,
+)
+from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
+from tielab.data.windows import num_training_windows
+from tielab.errors import RequestError
+
+FORMAT_VERSION = 1
+"""Raised whenever an entry's files change for the same content."""
+META_NAME = "meta.json"
+TOKENIZER_NAME = "tokenizer.json"
+
+log = logging.getLogger("tielab")
+
+
+@dataclass(frozen=True)
+class TokenSplit:
+    """The token stream of one split: its documents one after the other, each ended by a blank line."""
+
+    tokens: npt.NDArray[Any]
+    """Memory-mapped ids, shape (num_tokens,), uint16 or uint32."""
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    """UTF-8 bytes of the text."""
+    content_hash: str
+    """sha256 of the ids and of the bytes each stands for."""
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the tokens, as plain values."""
+        return {
+            "num_documents": self.num_documents,
+            "num_tokens": self.num_tokens,
+            "num_bytes": self.num_bytes,
+            "content_hash": self.content_hash,
+        }
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A tokenized corpus."""
+
+    corpus: str
+    corpus_hash: str
+    tokenizer: Tokenizer
+    tokenizer_hash: str
+    train: TokenSplit
+    validation: TokenSplit
+    test: TokenSplit
+
+    def summary(self) -> dict[str, Any]:
+        """What was prepared, as plain values for the record."""
+        return {
+            "corpus": self.corpus,
+            "corpus_hash": self.corpus_hash,
+            "tokenizer_hash": self.tokenizer_hash,
+            "vocab_size": self.tokenizer.vocab_size,
+            "bytes_per_token": self.validation.num_bytes / self.validation.num_tokens,
+            "train": self.train.summary(),
+            "validation": self.validation.summary(),
+            "test": self.test.summary(),
+        }
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What an entry is made from."""
+
+    source: Source
+    contents: list[bytes]
+    corpus_hash: str
+    tokenizer_config: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Such as ``wiki: bpe 4096``."""
+        kind, vocab_size = self.tokenizer_config["kind"], self.tokenizer_config["vocab_size"]
+        return f"{self.source.corpus}: {kind} {'' if vocab_size is None else vocab_size}".rstrip()
+
+
+def prepare(data_config: dict[str, Any]) -> Prepared:
+    """The tokenized corpus ``data_config`` asks for, from the cache if a sound entry is there.
+
+    Raises:
+        RequestError: text or tokenizer cannot be had as asked, or the cache cannot be written.
+    """
+    source = find_source(data_config)
+    contents = read_files(source)
+    request = _Request(source, contents, fingerprint(source, contents), data_config["tokenizer"])
+    cache_dir = Path(data_config["cache_dir"]).expanduser()
+    entry = cache_dir / _entry_name(request)
+    prepared = _load(entry)
+    if prepared is None:
+        with _writing_to(cache_dir):
+            prepared = _build_once(entry, request)
+    return prepared
+
+
+def _entry_name(request: _Request) -> str:
+    config = request.tokenizer_config
+    kind = config["kind"]
+    parts = {
+        "format": FORMAT_VERSION,
+        "corpus": request.corpus_hash,
+        "kind": kind,
+        "vocab_size": config["vocab_size"],
+        "byte_fallback": config["byte_fallback"] if kind == "char" else None,
+        "library": tokenizers.__version__ if kind in ("bpe", "file") else None,
+        "files": [_file_hash(path) for path in tokenizer_files(config["path"])] if kind == "file" else [],
+    }
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return f"{request.source.corpus}-{kind}-{key[:20]}"
+
+
+def _file_hash(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+
+
+@contextmanager
+def _writing_to(cache_dir: Path) -> Iterator[None]:
+    """Turn a failed write into a RequestError."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(
+            f"data.cache_dir={cache_dir}: cannot write the token cache ({error.strerror or error}); "
+            "free space there or set data.cache_dir to a folder you can write"
+        ) from None
+
+
+def _build_once(entry: Path, request: _Request) -> Prepared:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(entry.with_name(entry.name + ".lock")):
+        prepared = _load(entry)
+        if prepared is None:
+            _remove_leftovers(entry)
+            _build(entry, request)
+            prepared = _load(entry)
+        assert prepared is not None, f"{entry} was just written and does not verify"
+        return prepared
+
+
+def _remove_leftovers(entry: Path) -> None:
+    """Delete an unsound entry and what crashed builds of it left; the lock is held, so nobody builds."""
+    for folder in [entry, *entry.parent.glob(f".{entry.name}.*")]:
+        if folder.is_dir():
+            shutil.rmtree(folder)
+
+
+def _build(entry: Path, request: _Request) -> None:
+    log.info("tokenizing %s ...", request.label)
+    # The library warns in every later forked worker unless this was decided before its first use.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    folder = Path(tempfile.mkdtemp(dir=entry.parent, prefix=f".{entry.name}."))
+    try:
+        meta = _write_entry(folder, request)
+        folder.chmod(0o755)
+        folder.rename(entry)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    num_tokens = sum(split["num_tokens"] for split in meta["splits"].values())
+    log.info("tokenized %s: %s tokens", request.label, f"{num_tokens:,}")
+
+
+def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
+    """Fill a folder with an entry's files and return its meta data."""
+    documents = split_documents(request.source, read_documents(request.source, request.contents))
+    texts = {name: with_document_ends(documents[name]) for name in SPLITS}
+    tokenizer = build_tokenizer(request.tokenizer_config, texts["train"])
+    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+    splits = {}
+    for name in SPLITS:
+        tokens = _encode(tokenizer, texts[name], name)
+        (folder / f"{name}.bin").write_bytes(tokens.astype(dtype).tobytes())
+        splits[name] = _describe(tokenizer, tokens, num_documents=len(texts[name]))
+    (folder / TOKENIZER_NAME).write_text(tokenizer.to_json(), encoding="utf-8")
+    meta = {
+        "corpus": request.source.corpus,
+        "corpus_hash": request.corpus_hash,
+        "tokenizer_hash": tokenizer.hash,
+        "dtype": dtype,
+        "splits": splits,
+        "files": {path.name: _stamp(path) for path in sorted(folder.iterdir())},
+    }
+    sealed = {"sha256": _seal(meta), "meta": meta}
+    (folder / META_NAME).write_text(json.dumps(sealed, indent=1) + "\n", encoding="utf-8")
+    return meta
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str], split: str) -> npt.NDArray[np.int64]:
+    """The ids of a whole split, shape (num_tokens,).
+
+    Raises:
+        RequestError: a character has no id, or the ids do not give the text back.
+    """
+    try:
+        tokens = np.concatenate(tokenizer.encode_documents(texts))
+    except RequestError as error:
+        raise RequestError(f"{split} split: {error}") from None
+    assert tokens.size == 0 or tokens.max() < tokenizer.vocab_size, "an id outside the vocabulary"
+    text = "".join(texts).encode("utf-8")
+    if tokenizer.decode_bytes(tokens) != text:
+        raise RequestError(
+            f"{split} split: the tokenizer loses text ({len(text)} bytes in, "
+            f"{int(tokenizer.token_bytes[tokens].sum())} bytes out or other ones); choose a byte-level "
+            "tokenizer without normalizer, prefix space or stripping tokens"
+        )
+    return tokens
+
+
+def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[np.int64], num_documents: int) -> dict[str, Any]:
+    num_bytes = tokenizer.token_bytes[tokens]
+    content = hashlib.sha256(tokens.astype("<i8").tobytes() + num_bytes.astype("<i8").tobytes())
+    return {
+        "num_documents": num_documents,
+        "num_tokens": len(tokens),
+        "num_bytes": int(num_bytes.sum()),
+        "content_hash": content.hexdigest(),
+    }
+
+
+def _stamp(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": _file_hash(path)}
+
+
+def _seal(meta: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+
+
+def _load(entry: Path) -> Prepared | None:
+    """A cache entry if it is there and every byte is as it was written, else None."""
+    try:
+        sealed = json.loads((entry / META_NAME).read_text(encoding="utf-8"))
+        meta = sealed["meta"]
+        if _seal(meta) != sealed["sha256"]:
+            return None
+        if any(_stamp(entry / name) != stamp for name, stamp in meta["files"].items()):
+            return None
+        splits = {name: _open_split(entry, name, meta) for name in SPLITS}
+        tokenizer = Tokenizer.from_json((entry / TOKENIZER_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Prepared(meta["corpus"], meta["corpus_hash"], tokenizer, meta["tokenizer_hash"], **splits)
+
+
+def _open_split(entry: Path, name: str, meta: dict[str, Any]) -> TokenSplit:
+    tokens = np.memmap(entry / f"{name}.bin", dtype=meta["dtype"], mode="r")
+    return TokenSplit(tokens=tokens, **meta["splits"][name])
+
+
+def check_fits(prepared: Prepared, data_config: dict[str, Any]) -> None:
+    """Raise RequestError if windows or batches are larger than the tokens they are cut from."""
+    block_size, stride, batch_size = (data_config[key] for key in ("block_size", "stride", "batch_size"))
+    shortest = min(prepared.train.num_tokens, prepared.validation.num_tokens)
+    for name, split in (("train", prepared.train), ("validation", prepared.validation)):
+        check_split_fits(split, name, block_size, largest=shortest - 1)
+    num_windows = num_training_windows(prepared.train.num_tokens, block_size, stride)
+    if num_windows < batch_size:
+        raise RequestError(
+            f"data.batch_size={batch_size}: the train split of {prepared.train.num_tokens} tokens has "
+            f"{num_windows} windows (block_size {block_size}, stride {stride}); "
+            f"choose batch_size<={num_windows} or a smaller stride"
+        )
+
+
+def check_split_fits(split: TokenSplit, name: str, block_size: int, largest: int | None = None) -> None:
+    """Raise RequestError if not even one window of ``block_size`` inputs and targets fits a split."""
+    if split.num_tokens < block_size + 1:
+        raise RequestError(
+            f"data.block_size={block_size} needs {block_size + 1} tokens, the {name} split has "
+            f"{split.num_tokens}; choose block_size<={largest or split.num_tokens - 1} or more text"
+        )

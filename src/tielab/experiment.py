@@ -1,0 +1,352 @@
+"""One rank of one run: build from ``run.yaml``, fit, evaluate, write the record.
+
+This module is imported once by the fork server, so that a job's process starts with torch and
+lightning already loaded.
+"""
+
+import importlib.metadata
+import logging
+import os
+import platform
+import random
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import numpy as np
+import torch
+import yaml
+from lightning.pytorch.loggers import Logger, WandbLogger
+
+from tielab.build import build
+from tielab.checkpoint import read_checkpoint
+from tielab.data.datamodule import TextDataModule
+from tielab.data.prepare import Prepared, check_fits, prepare
+from tielab.data.windows import batch_hash
+from tielab.errors import RequestError
+from tielab.explain import explain
+from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
+from tielab.models.minigpt import MiniGPT, named_generator
+from tielab.record import RUN_CONFIG_NAME, Record, read_record, write_record
+from tielab.tracking.metrics_csv import MetricsCsv
+from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
+from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
+from tielab.training.task import LanguageModelTask
+from tielab.training.throughput import ThroughputMeter, TrainingClock
+
+LAST_CHECKPOINT = Path("checkpoints", "last.ckpt")
+BEST_CHECKPOINT = Path("checkpoints", "best.ckpt")
+WARMUP_STEPS = 10
+"""Left out of the throughput."""
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+log = logging.getLogger("tielab")
+
+
+def run_rank(folder: Path) -> int:
+    """Run this process's share of the run in a folder and return its exit status.
+
+    The first process writes the record: finished, failed with a traceback, or interrupted.
+    """
+    started = time.monotonic()
+    rank = global_rank()
+    _log_to_file(folder, rank)
+    record = read_record(folder)
+    logger: WandbLogger | None = None
+    try:
+        config = read_run_config(folder)
+        fit = Fit(config, folder, record)
+        logger = fit.wandb_logger
+        fit.run()
+        record.status, status = "finished", FINISHED
+    except (RunInterruptedError, KeyboardInterrupt, SystemExit) as error:
+        record.status, status = "interrupted", INTERRUPTED
+        record.error = _describe(error)
+    except Exception as error:
+        record.status, status = "failed", FAILED
+        record.error = _describe(error)
+        if isinstance(error, RequestError):
+            status = REFUSED
+        log.debug("failed", exc_info=True)
+    record.seconds = time.monotonic() - started
+    if rank == 0:
+        write_record(folder, record)
+        finish_wandb(logger, status, record_summary(record))
+        _hint(logger, record)
+    _leave_group()
+    return status
+
+
+def global_rank() -> int:
+    """This process's number among all of the run, from the environment its launcher made."""
+    if "RANK" in os.environ:
+        return int(os.environ["RANK"])
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    return local_rank if os.environ.get("NODE_RANK", "0") == "0" else -1
+
+
+def read_run_config(folder: Path) -> dict[str, Any]:
+    """The resolved config of a run, as plain values; interpolations in it stay text."""
+    config = yaml.safe_load((folder / RUN_CONFIG_NAME).read_text(encoding="utf-8"))
+    del config["defaults"]
+    assert isinstance(config, dict)
+    return config
+
+
+class Fit:
+    """The objects of one run, built from its config, and what is read off them afterwards."""
+
+    def __init__(self, config: dict[str, Any], folder: Path, record: Record):
+        self.config, self.folder, self.record = config, folder, record
+        self._started = time.monotonic()
+        self.wandb_logger: WandbLogger | None = None
+        torch.set_num_threads(config["trainer"]["num_threads"])
+        self.prepared = self._prepare()
+        tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
+        self.num_steps = -(-config["budget"]["tokens"] // tokens_per_step)
+        self.model = build_model(config["model"], self.prepared)
+        self.task = LanguageModelTask(
+            model=self.model,
+            optimizer=config["optimizer"],
+            schedule=config["schedule"],
+            num_steps=self.num_steps,
+            tokens_per_step=tokens_per_step,
+            content_hash=self.prepared.validation.content_hash,
+            identity=model_identity(config, self.prepared),
+        )
+        self.data = TextDataModule(config["data"], self.prepared, self.num_steps)
+        self._resume_step = self._check_resume()
+        self.trainer = self._build_trainer()
+
+    def _prepare(self) -> Prepared:
+        prepared = prepare(self.config["data"])
+        check_fits(prepared, self.config["data"])
+        self.record.seconds_by_phase["data"] = time.monotonic() - self._started
+        return prepared
+
+    def _check_resume(self) -> int | None:
+        """The step of the checkpoint to go on from, which is read once here to refuse it early."""
+        if self.config["resume_from"] is None:
+            return None
+        checkpoint = read_checkpoint(Path(self.config["resume_from"]), self.task.identity)
+        return int(checkpoint["global_step"])
+
+    def _build_trainer(self) -> L.Trainer:
+        settings = self.config["trainer"]
+        accumulate = settings["accumulate_grad_batches"]
+        self.clock = TrainingClock(settings["log_every_n_steps"] * accumulate)
+        self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
+        self.guard = TieGuard(self.config["model"]["tied"])
+        named = [build(node, L.Callback) for node in self.config["callbacks"].values()]
+        try:
+            return L.Trainer(
+                accelerator=settings["accelerator"],
+                strategy=settings["strategy"],
+                devices=settings["devices"],
+                num_nodes=settings["num_nodes"],
+                precision=settings["precision"],
+                accumulate_grad_batches=accumulate,
+                deterministic=settings["deterministic"],
+                max_epochs=1,
+                max_steps=self.num_steps,
+                callbacks=[
+                    self.throughput,
+                    ValidateAt(self.num_steps, self.config["budget"]["num_validations"]),
+                    TrainLog(settings["log_every_n_steps"], self.throughput),
+                    self.guard,
+                    *named,
+                    StopOnSignal(self.folder / LAST_CHECKPOINT, settings["log_every_n_steps"]),
+                ],
+                logger=self._build_loggers(),
+                profiler=self.clock,
+                default_root_dir=self.folder,
+                use_distributed_sampler=False,
+                num_sanity_val_steps=0,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                enable_checkpointing=any(isinstance(c, L.callbacks.ModelCheckpoint) for c in named),
+            )
+        except (L.utilities.exceptions.MisconfigurationException, ValueError) as error:
+            raise RequestError(" ".join(str(error).split())) from error
+
+    def _build_loggers(self) -> list[Logger]:
+        record = self.record
+        loggers: list[Logger] = [MetricsCsv(self.folder, resume_step=None)]
+        for node in self.config["logger"].values():
+            logger = build(
+                node,
+                Logger,
+                run_id=record.run_id,
+                name=record.run_id,
+                group=record.sweep,
+                job_type="tied" if record.tied else "untied",
+                config=self.config,
+            )
+            if isinstance(logger, WandbLogger):
+                self.wandb_logger = logger
+            loggers.append(logger)
+        return loggers
+
+    def run(self) -> None:
+        """Train, evaluate, and fill in the record.
+
+        Raises:
+            RunInterruptedError, BrokenTieError, RequestError, or whatever the training raised.
+        """
+        self._describe_before()
+        # Initial weights and batch order have generators of their own; this one is for dropout.
+        _seed_global(self.config["seed"], self.trainer.global_rank)
+        try:
+            self.trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
+        finally:
+            self._describe_after()
+
+    def _describe_before(self) -> None:
+        record = self.record
+        record.versions = versions()
+        record.num_threads = torch.get_num_threads()
+        record.device = device_name(self.trainer)
+        record.parameters = parameter_ledger(self.model)
+        record.flops_per_token = flops_per_token(self.model)
+        record.data = self.prepared.summary()
+        record.body_hash = body_hash(self.model)
+        record.batch_hash = batch_hash(self.data.order)
+        record.num_steps = self.num_steps
+        if self.trainer.is_global_zero:
+            write_record(self.folder, record)
+
+    def _describe_after(self) -> None:
+        record, task = self.record, self.task
+        record.num_processes = task.num_processes
+        record.tie_observed = self.guard.observed
+        record.tokens_seen = task.tokens_seen
+        record.initial_loss = task.initial_loss
+        if task.final_losses:
+            record.train_loss = sum(task.final_losses) / len(task.final_losses)
+        if self.guard.intact and task.validations:
+            record.validation = asdict(task.validations[-1])
+            record.best_validation = asdict(min(task.validations, key=lambda v: v.bits_per_byte))
+        throughput = self.throughput.summary(task.num_processes or 1)
+        record.throughput = asdict(throughput) if throughput else None
+        record.peak_memory_bytes = peak_memory_bytes(self.trainer)
+        record.seconds_by_phase |= {"train": self.clock.seconds, "validation": task.validation_seconds}
+        record.weights_hash = weights_hash(self.model)
+
+
+def build_model(config: dict[str, Any], prepared: Prepared) -> MiniGPT:
+    """The network of a run, with as many rows as the tokenizer has ids.
+
+    Raises:
+        RequestError: the sizes cannot be built.
+    """
+    vocab_size = prepared.tokenizer.vocab_size
+    if config["vocab_size"] not in (None, vocab_size):
+        raise RequestError(
+            f"model.vocab_size={config['vocab_size']}, but the tokenizer has {vocab_size} ids; "
+            f"set data.tokenizer.vocab_size={vocab_size}"
+        )
+    return build(config, MiniGPT, vocab_size=vocab_size)
+
+
+def model_identity(config: dict[str, Any], prepared: Prepared) -> dict[str, Any]:
+    """What a checkpoint must share with the run that loads it."""
+    keys = ("tied", "embed_dim", "num_layers", "num_heads", "hidden_dim", "block_size", "output_bias")
+    identity = {f"model.{key}": config["model"][key] for key in keys}
+    return {
+        **identity,
+        "model.vocab_size": prepared.tokenizer.vocab_size,
+        "tokenizer_hash": prepared.tokenizer_hash,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide a result."""
+    names = ("tielab", "torch", "lightning", "torchmetrics", "tokenizers", "numpy", "hydra-core", "wandb")
+    return {"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in names}}
+
+
+def device_name(trainer: L.Trainer) -> str:
+    """What one process trains on, as its maker calls it."""
+    device = trainer.strategy.root_device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return f"cpu: {line.partition(':')[2].strip()}"
+    return f"cpu: {platform.processor() or platform.machine()}"
+
+
+def peak_memory_bytes(trainer: L.Trainer) -> int | None:
+    """Most memory the first process has held: of the GPU's allocator, else resident."""
+    device = trainer.strategy.root_device
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    # Not getrusage: its peak is inherited from the process that started this one.
+    for line in _lines("/proc/self/status"):
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _seed_global(seed: int, rank: int) -> None:
+    generator = named_generator(seed, f"dropout of rank {rank}")
+    number = int(torch.randint(2**31, (), generator=generator))
+    torch.manual_seed(number)
+    np.random.seed(number)
+    random.seed(number)
+
+
+def _log_to_file(folder: Path, rank: int) -> None:
+    """Everything that is logged or warned goes to the run's log; warnings of ours also to standard error."""
+    name = "run.log" if rank == 0 else f"run.rank{os.environ.get('RANK') or os.environ.get('LOCAL_RANK')}.log"
+    file = logging.FileHandler(folder / name, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(file)
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    for lightning in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(lightning).handlers.clear()
+        logging.getLogger(lightning).propagate = True
+    screen = logging.StreamHandler(sys.stderr)
+    screen.setFormatter(logging.Formatter("%(message)s"))
+    screen.setLevel(logging.INFO if rank == 0 else logging.ERROR)
+    log.addHandler(screen)
+    log.setLevel(logging.DEBUG)
+
+
+def _describe(error: BaseException) -> dict[str, str]:
+    message = explain(error) or str(error) or type(error).__name__
+    text = "".join(traceback.format_exception(error))
+    kind = "RequestError" if explain(error) is not None else type(error).__name__
+    return {"type": kind, "message": message, "traceback": text}
+
+
+def _hint(logger: WandbLogger | None, record: Record) -> None:
+    if logger is not None and os.environ.get("WANDB_MODE") == "offline":
+        log.info(offline_hint(str(logger.save_dir), record.run_id))
+
+
+def _leave_group() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    from tielab.launch import die_with_parent
+
+    die_with_parent()
+    sys.exit(run_rank(Path(sys.argv[1])))

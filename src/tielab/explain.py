@@ -1,0 +1,74 @@
+"""Hydra's and OmegaConf's errors as one line that says what to do."""
+
+import errno
+import re
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf.errors import OmegaConfBaseException
+
+from tielab.config import suggest, suggest_key
+from tielab.errors import RequestError
+
+
+def explain(error: BaseException) -> str | None:
+    """One line for an error in the request, None for anything else (a fault of ours)."""
+    if isinstance(error, RequestError):
+        return _one_line(str(error))
+    if isinstance(error, OSError):
+        return _explain_os_error(error)
+    if isinstance(error, MissingConfigException):
+        return _explain_missing_option(str(error))
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return _explain_config(error)
+    if isinstance(error, ValueError) and str(error).startswith("Config group override"):
+        return "the options of a config group are names, found a number; see python train.py --help"
+    return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _explain_os_error(error: OSError) -> str | None:
+    remedies = {
+        errno.ENOSPC: "free some space",
+        errno.EDQUOT: "free some space",
+        errno.EACCES: "choose another output_dir",
+        errno.EPERM: "choose another output_dir",
+        errno.EROFS: "choose another output_dir",
+        errno.ENOTDIR: "choose another output_dir",
+        errno.EEXIST: "choose another output_dir",
+    }
+    if error.errno not in remedies:
+        return None
+    return _one_line(f"cannot write {error.filename or ''}: {error.strerror}; {remedies[error.errno]}")
+
+
+def _explain_missing_option(text: str) -> str:
+    found = re.search(r"Could not find '([^']+)'", text)
+    options = re.search(r"Available options in '([^']+)':(.*)", text, flags=re.DOTALL)
+    if found is None or options is None:
+        return _one_line(text.split("Config search path")[0])
+    group, _, name = found[1].rpartition("/")
+    names = [option for option in options[2].split() if not option.startswith("_")]
+    return f"{group}={name} is not an option{suggest(name, names)}; choose from {', '.join(names)}"
+
+
+def _explain_config(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    text = str(cause) if isinstance(cause, OmegaConfBaseException | HydraException) else str(error)
+    key = re.search(r"full_key: (\S+)", text)
+    first = text.strip().splitlines()[0].rstrip(".")
+    outer = re.search(r"Could not override '([^']+)'", str(error))
+    unknown = re.search(r"Key '([^']+)' (is )?not in ", first)
+    if unknown is not None:
+        full = key[1] if key is not None else outer[1] if outer is not None else unknown[1]
+        return f"unknown key {full}{suggest_key(full)}; see python train.py --cfg job"
+    if "Could not override" in first and outer is not None:
+        return f"unknown key {outer[1]}{suggest_key(outer[1])}; see python train.py --cfg job"
+    if "Missing mandatory value" in first:
+        name = first.rpartition(": ")[2]
+        return f"{name} has no value: add {name}=..."
+    if key is not None and key[1] not in first:
+        return f"{key[1]}: {first}"
+    return _one_line(first)

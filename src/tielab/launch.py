@@ -1,0 +1,465 @@
+"""From a composed config to finished runs: one fresh process per rank per job.
+
+Hydra composes in this process, which imports neither torch nor lightning. Each job gets a folder
+with ``run.yaml``; its ranks read that file and never see Hydra, so a crash, a leaked global or a
+process group of one job cannot reach the next.
+"""
+
+import contextlib
+import ctypes
+import functools
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from types import FrameType
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from tielab.config import LAYOUT_NAME, SCHEMA_NAME, check_config, config_hash, plain, register
+from tielab.errors import RequestError
+from tielab.explain import explain
+from tielab.record import RUN_CONFIG_NAME, Record, read_record, write_atomic, write_record
+
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+"""Exit status of a run, and of the command."""
+
+STALE_VARIABLES = (
+    "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED", "HYDRA_FULL_ERROR",
+)  # fmt: skip
+"""Would tell a job's processes that somebody else has started them."""
+
+RERUN_GROUPS = ("model", "data", "vocab", "optimizer", "schedule", "budget", "trainer", "tying", "width")
+SECONDS_TO_STOP = 60.0
+"""Between a request to stop and a kill: time for a step and its checkpoint."""
+
+log = logging.getLogger("tielab")
+
+
+@dataclass
+class Progress:
+    """What this command has come to so far; Hydra gives a task no way to say it."""
+
+    num_jobs: int = 1
+    num_failed: int = 0
+    refusal: RequestError | None = None
+
+
+progress = Progress()
+
+
+def check_requests(cfgs: Sequence[DictConfig]) -> list[dict[str, Any]]:
+    """Raise RequestError unless each of these configs can be run here; return them as plain values."""
+    progress.num_jobs = len(cfgs)
+    try:
+        configs = [plain(cfg) for cfg in cfgs]
+    except OmegaConfBaseException as error:
+        raise RequestError(explain(error)) from error
+    for config in configs:
+        check_config(config)
+        _check_machine(config["trainer"])
+    for config in configs:
+        _prepare_data(json.dumps(config["data"], sort_keys=True))
+    return configs
+
+
+@functools.cache
+def _prepare_data(data_config: str) -> None:
+    from tielab.data.prepare import check_fits, prepare
+
+    data = json.loads(data_config)
+    check_fits(prepare(data), data)
+
+
+def _check_machine(trainer: dict[str, Any]) -> None:
+    found = num_gpus() if trainer["accelerator"] == "gpu" else None
+    if found is not None and found < trainer["devices"]:
+        raise RequestError(
+            f"trainer.devices={trainer['devices']} GPUs were asked for, {found} found on this machine; "
+            "use trainer=cpu or trainer=ddp_cpu"
+        )
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
+    if trainer["num_nodes"] > 1 and missing:
+        raise RequestError(
+            f"trainer.num_nodes={trainer['num_nodes']} needs the environment variables "
+            f"{', '.join(missing)} on every node"
+        )
+
+
+def num_gpus() -> int:
+    """GPUs that a process started now could use, asked of the driver: importing torch would take seconds."""
+    for library, init, count in (
+        ("libcuda.so.1", "cuInit", "cuDeviceGetCount"),
+        ("libamdhip64.so", "hipInit", "hipGetDeviceCount"),
+    ):
+        try:
+            driver = ctypes.CDLL(library)
+        except OSError:
+            continue
+        found = ctypes.c_int(0)
+        if getattr(driver, init)(0) == 0 and getattr(driver, count)(ctypes.byref(found)) == 0:
+            return found.value
+    return 0
+
+
+def run_job(cfg: DictConfig) -> float:
+    """Hydra's task: run one job in its own processes and return its bits per byte (inf if it failed).
+
+    A refused request is kept in ``progress``: Hydra would print an exception in its own words.
+
+    Raises:
+        KeyboardInterrupt: the job was stopped by a signal.
+    """
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    record = None
+    if progress.refusal is None:
+        try:
+            record = _create_and_execute(cfg, hydra_config, folder)
+        except RequestError as error:
+            progress.refusal = error
+    _remove_empty(folder)
+    if record is None or record.validation is None:
+        return float("inf")
+    return float(record.validation["bits_per_byte"])
+
+
+def _create_and_execute(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
+    is_sweep = hydra_config.mode.name == "MULTIRUN"
+    # A sweep has checked all its jobs before the first one.
+    config = plain(cfg) if is_sweep else check_requests([cfg])[0]
+    create_run(config, folder, sweep=_sweep_name(hydra_config), rerun_of=_rerun_of(hydra_config))
+    _announce(hydra_config, folder)
+    record = execute(config, folder)
+    progress.num_failed += not record.finished
+    return record
+
+
+def _sweep_name(hydra_config: Any) -> str | None:
+    return Path(hydra_config.sweep.dir).name if hydra_config.mode.name == "MULTIRUN" else None
+
+
+def _rerun_of(hydra_config: Any) -> str | None:
+    """The run_id of the folder that ``--config-dir RUN --config-name run`` named."""
+    if hydra_config.job.config_name != "run":
+        return None
+    for source in hydra_config.runtime.config_sources:
+        folder = Path(source.path)
+        if source.schema == "file" and (folder / RUN_CONFIG_NAME).is_file():
+            return read_record(folder).run_id
+    return None
+
+
+def _announce(hydra_config: Any, folder: Path) -> None:
+    if hydra_config.mode.name == "MULTIRUN":
+        overrides = " ".join(hydra_config.overrides.task) or "defaults"
+        print(f"job {hydra_config.job.num + 1} of {progress.num_jobs}: {overrides} -> {_shown(folder)}", flush=True)
+    else:
+        print(f"run: {_shown(folder)}", flush=True)
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def create_run(
+    config: dict[str, Any], folder: Path, sweep: str | None = None, rerun_of: str | None = None
+) -> Record:
+    """Write ``run.yaml`` and the first ``record.json`` into an empty folder.
+
+    Raises:
+        RequestError: the folder holds a run already.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / RUN_CONFIG_NAME).exists():
+        raise RequestError(f"{folder} holds a run already; choose another folder")
+    commit, dirty = code_version()
+    model = config["model"]
+    arm = "tied" if model["tied"] else "untied"
+    vocab_size = model["vocab_size"] or config["data"]["tokenizer"]["kind"]
+    record = Record(
+        run_id=f"{arm}-v{vocab_size}-d{model['embed_dim']}-s{config['seed']}-{token_hex(3)}",
+        status="running",
+        config=config,
+        config_hash=config_hash(config),
+        tied=model["tied"],
+        seed=config["seed"],
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        process_id=os.getpid(),
+        host=socket.gethostname(),
+        commit=commit,
+        dirty=dirty,
+        sweep=sweep,
+        rerun_of=rerun_of,
+    )
+    write_atomic(folder / RUN_CONFIG_NAME, run_yaml(config))
+    write_record(folder, record)
+    return record
+
+
+def run_yaml(config: dict[str, Any]) -> str:
+    """The config as a primary Hydra config that refuses typos and takes overrides and sweeps."""
+    defaults = [SCHEMA_NAME, LAYOUT_NAME, "_self_", *({group: None} for group in RERUN_GROUPS)]
+    body = yaml.safe_dump({"defaults": defaults, **config}, sort_keys=False, allow_unicode=True)
+    return f"# Repeat: python train.py --config-dir <this folder> --config-name run [key=value ...]\n{body}"
+
+
+@functools.cache
+def code_version() -> tuple[str | None, bool | None]:
+    """Commit of the checkout this package lies in and whether it has uncommitted changes; None outside git."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+
+
+def execute(config: dict[str, Any], folder: Path) -> Record:
+    """Run the processes of a created run to their end and return its record.
+
+    Raises:
+        RequestError: a process found that the config cannot be run; the folder is removed.
+        KeyboardInterrupt: the run was stopped by a signal; its record says interrupted.
+    """
+    status = start_and_wait(config, folder)
+    record = read_record(folder)
+    if status == REFUSED:
+        shutil.rmtree(folder)
+        assert record.error is not None
+        raise RequestError(record.error["message"])
+    if record.status == "running":  # killed before it could write
+        record.status = "interrupted" if status == INTERRUPTED else "failed"
+        message = "stopped by a signal" if status == INTERRUPTED else describe_exit(status)
+        record.error = {"type": "ProcessDied", "message": message, "traceback": ""}
+        write_record(folder, record)
+    if record.status == "failed":
+        assert record.error is not None
+        print(
+            f"FAILED {_shown(folder)}: {record.error['type']}: {record.error['message']}\n{record.error['traceback']}",
+            file=sys.stderr,
+        )
+    if record.status == "interrupted":
+        raise KeyboardInterrupt
+    return record
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"a process ended with status {status}"
+    name = signal.Signals(-status).name
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
+    return f"a process was killed by {name}{hint}"
+
+
+def start_and_wait(config: dict[str, Any], folder: Path) -> int:
+    """Start one process per device, wait for all, and return the first exit status that is not 0."""
+    if config["launch"] == "inline":
+        from tielab.experiment import run_rank
+
+        return run_rank(folder)
+    if config["launch"] == "torchrun":
+        return _wait_for([_torchrun(config["trainer"], folder)])
+    start = _fork if config["launch"] == "forkserver" else _spawn
+    return _wait_for([start(folder, environment) for environment in rank_environments(config["trainer"])])
+
+
+def rank_environments(trainer: dict[str, Any]) -> list[dict[str, str]]:
+    """The whole environment of each of this node's processes."""
+    base = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+    base["OMP_NUM_THREADS"] = str(trainer["num_threads"])
+    if trainer["num_nodes"] == 1:
+        for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
+            base.pop(name, None)
+        if trainer["devices"] == 1:
+            return [base]
+        base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "NODE_RANK": "0"}
+    return [{**base, "LOCAL_RANK": str(rank)} for rank in range(trainer["devices"])]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Child:
+    """A started process, however it was started."""
+
+    poll: Callable[[], int | None]
+    """Exit status, negative for a signal; None while it lives."""
+    send: Callable[[int], None]
+
+
+def _fork(folder: Path, environment: dict[str, str]) -> Child:
+    context = multiprocessing.get_context("forkserver")
+    # Imports torch and lightning once; every job's process starts from there.
+    context.set_forkserver_preload(["tielab.launch", "tielab.experiment"])
+    process = context.Process(target=_forked, args=(folder, environment))
+    process.start()
+    assert process.pid is not None
+    pid = process.pid
+    return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
+
+
+def _forked(folder: Path, environment: dict[str, str]) -> None:
+    # A fork server's environment is the one of its own start.
+    os.environ.clear()
+    os.environ.update(environment)
+    from tielab.experiment import run_rank
+
+    die_with_parent()
+    sys.exit(run_rank(folder))
+
+
+def _spawn(folder: Path, environment: dict[str, str]) -> Child:
+    process = subprocess.Popen([sys.executable, "-m", "tielab.experiment", str(folder)], env=environment)
+    return Child(poll=process.poll, send=process.send_signal)
+
+
+def _torchrun(trainer: dict[str, Any], folder: Path) -> Child:
+    environment = rank_environments(trainer)[0]
+    command = [
+        sys.executable, "-m", "torch.distributed.run",
+        f"--nnodes={trainer['num_nodes']}", f"--node-rank={environment.get('NODE_RANK', '0')}",
+        f"--nproc-per-node={trainer['devices']}",
+        f"--master-addr={environment.get('MASTER_ADDR', '127.0.0.1')}",
+        f"--master-port={environment.get('MASTER_PORT') or _free_port()}",
+        "--module", "tielab.experiment", str(folder),
+    ]  # fmt: skip
+    environment.pop("LOCAL_RANK", None)
+    process = subprocess.Popen(command, env=environment)
+    return Child(poll=process.poll, send=process.send_signal)
+
+
+def die_with_parent() -> None:
+    """End this process when the one that started it has gone, however it went."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(70)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _wait_for(children: list[Child]) -> int:
+    """Wait for all children; a failed one ends the others, a signal to this process ends all."""
+    received: list[int] = []
+    with _signals_go_to(received):
+        asked_at: float | None = None
+        while any(child.poll() is None for child in children):
+            living = [child for child in children if child.poll() is None]
+            failed = any(child.poll() not in (None, 0) for child in children)
+            if asked_at is None and (received or failed):
+                asked_at = time.monotonic()
+                _send(living, signal.SIGTERM)
+            # A rank that waits for a dead one in a collective cannot stop by itself.
+            patience = 5.0 if failed else SECONDS_TO_STOP
+            if len(received) > 1 or (asked_at is not None and time.monotonic() - asked_at > patience):
+                _send(living, signal.SIGKILL)
+            time.sleep(0.02)
+    if received:
+        return INTERRUPTED
+    return next((status for child in children if (status := child.poll())), FINISHED)
+
+
+def _send(children: Sequence[Child], number: int) -> None:
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            child.send(number)
+
+
+@contextlib.contextmanager
+def _signals_go_to(received: list[int]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def close_sweep(folder: Path) -> None:
+    """Print the comparison of a sweep's finished jobs; remove the folder of a sweep that never began."""
+    jobs = [path for path in folder.glob("*") if path.is_dir()] if folder.is_dir() else []
+    if not jobs:
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        _remove_empty(folder)
+        return
+    print_comparison([folder])
+
+
+def print_comparison(folders: list[Path]) -> None:
+    """Print the table of these folders' runs."""
+    from tielab.report.render import report
+
+    print()
+    print(report(folders, "auto") or "", end="")
+
+
+def main(config_dir: Path | None, arguments: list[str] | None = None, config_name: str = "config") -> None:
+    """Run the command line of ``train.py`` and exit with its status.
+
+    Args:
+        config_dir: the folder of config groups.
+        arguments: instead of the process's own.
+        config_name: the primary config.
+    """
+    register(config_dir)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("hydra").setLevel(logging.WARNING)  # we announce the jobs ourselves
+    if arguments is not None:
+        sys.argv[1:] = arguments
+    show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    # Hydra then hands us the exception instead of printing its own page of text.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
+        if progress.refusal is not None:
+            raise progress.refusal
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        message = explain(error)
+        if message is None or show_traceback:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(REFUSED)
+    sys.exit(FAILED if progress.num_failed else FINISHED)

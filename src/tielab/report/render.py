@@ -1,0 +1,185 @@
+"""Show a comparison: terminal, plain text, CSV, Markdown, JSON; the same numbers in all of them."""
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tielab.errors import RequestError
+from tielab.report.collect import collect_runs
+from tielab.report.columns import Column, columns_of, legend, records
+from tielab.report.compare import QUANTITIES, Comparison, compare
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+FORMATS = ("auto", "table", "plain", "csv", "markdown", "json")
+LAYOUTS = (
+    (("quality", "difference", "cost"),),
+    (("quality", "difference"), ("cost",)),
+    (("quality",), ("difference",), ("cost",)),
+)
+NOTHING = "No finished run: nothing to compare."
+
+
+def report(folders: list[Path], format: str) -> str | None:
+    """The report over the runs in the folders as text, or None once it has been printed to the terminal.
+
+    Args:
+        format: one of ``FORMATS``; ``auto`` is ``table`` on a terminal and ``plain`` in a pipe.
+
+    Raises:
+        RequestError: an unknown format, a folder that does not exist, no readable run.
+    """
+    if format not in FORMATS:
+        raise RequestError(f"format {format} is unknown; choose one of {', '.join(FORMATS)}")
+    if format == "auto":
+        format = "table" if sys.stdout.isatty() else "plain"
+    comparison = compare(collect_runs(folders))
+    if format == "table":
+        from rich.console import Console
+
+        to_terminal(comparison, Console())
+        return None
+    writers = {"plain": to_plain, "csv": to_csv, "markdown": to_markdown, "json": to_json}
+    return writers[format](comparison)
+
+
+def to_terminal(comparison: Comparison, console: "Console") -> None:
+    """Print verdicts, table and notes; on a narrow terminal several tables, never a cut number."""
+    from rich.text import Text
+
+    console.print(Text(comparison.headline, style="bold"))
+    if comparison.table.empty:
+        console.print(NOTHING)
+    else:
+        _print_list(comparison.verdicts, console)
+        for table in _fitting_tables(columns_of(comparison), console):
+            # A table too wide even so runs over the edge: a cut number would be a wrong number.
+            console.print(table, crop=False, no_wrap=True, overflow="ignore")
+        for line in legend(comparison, "bold"):
+            console.print(Text(line, style="dim"))
+    if comparison.notes:
+        console.print(Text("\nNotes", style="bold"))
+        _print_list(comparison.notes, console)
+
+
+def to_plain(comparison: Comparison) -> str:
+    """Aligned text without colours or boxes, ending in a line break."""
+    lines = [comparison.headline]
+    if comparison.table.empty:
+        lines.append(NOTHING)
+    else:
+        lines += [*comparison.verdicts, "", *_aligned(columns_of(comparison)), ""]
+        lines += legend(comparison, "*")
+    lines += [f"note: {note}" for note in comparison.notes]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Full-precision numbers, a column per setting and quantity; unknown values are empty."""
+    return comparison.table[[*comparison.setting_columns, *QUANTITIES]].to_csv(index=False)
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """A Markdown table between the verdicts and the notes, each of them a list."""
+    parts = [comparison.headline]
+    if comparison.table.empty:
+        parts.append(NOTHING)
+    else:
+        parts.append("\n".join(f"- {_escaped(verdict)}" for verdict in comparison.verdicts))
+        parts.append("\n".join(_markdown_rows(columns_of(comparison))))
+        parts.append("\n".join(f"- {_escaped(line)}" for line in legend(comparison, "bold")))
+    if comparison.notes:
+        parts.append("Notes:\n\n" + "\n".join(f"- {_escaped(note)}" for note in comparison.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_json(comparison: Comparison) -> str:
+    """An object with setting_columns, rows in full precision, headline, verdicts and notes."""
+    content = {
+        "headline": comparison.headline,
+        "setting_columns": comparison.setting_columns,
+        "rows": records(comparison),
+        "verdicts": comparison.verdicts,
+        "notes": comparison.notes,
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _print_list(lines: list[str], console: "Console") -> None:
+    from rich.text import Text
+
+    for line in lines:
+        # textwrap keeps a number and its percent sign together over a no-break space, Rich would not.
+        kept = line.replace(" %", "\N{NO-BREAK SPACE}%")
+        folded = textwrap.wrap(
+            kept, console.width, initial_indent="• ", subsequent_indent="  ", break_on_hyphens=False
+        )
+        console.print(Text("\n".join(folded)))
+
+
+def _fitting_tables(columns: list[Column], console: "Console") -> list["Table"]:
+    """The first layout whose tables all fit the console; the narrowest if none does."""
+    tables: list[Table] = []
+    for parts in LAYOUTS:
+        for broken_headings in (False, True):
+            tables = [_part(columns, part, broken_headings) for part in parts]
+            tables = [table for table in tables if table.row_count]
+            for table in tables:
+                table.width = console.measure(table, options=console.options.update(width=10_000)).maximum
+            if all((table.width or 0) <= console.width for table in tables):
+                return tables
+    return tables
+
+
+def _part(columns: list[Column], part: tuple[str, ...], broken_headings: bool) -> "Table":
+    """A table of the columns of a layout's part, with the rows that say something there."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    chosen = [column for column in columns if column.kind in ("setting", *part)]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="")
+    for column in chosen:
+        heading = re.sub(r"(?<=[._])| (?=\S+$)", "\n", column.heading) if broken_headings else column.heading
+        table.add_column(Text(heading), justify="right" if column.is_number else "left", no_wrap=True)
+    for index in range(len(chosen[0].cells)):
+        if any(column.cells[index] for column in chosen if column.kind != "setting"):
+            styles = ["bold green" if column.is_marked(index) else "" for column in chosen]
+            cells = [Text(column.cells[index], style) for column, style in zip(chosen, styles, strict=True)]
+            table.add_row(*cells)
+    return table
+
+
+def _aligned(columns: list[Column]) -> list[str]:
+    blocks = []
+    for column in columns:
+        cells = [column.heading, *column.cells]
+        if any(column.marked):
+            stars = [" ", *("*" if marked else " " for marked in column.marked)]
+            cells = [cell + star for cell, star in zip(cells, stars, strict=True)]
+        width = max(len(cell) for cell in cells)
+        blocks.append([cell.rjust(width) if column.is_number else cell.ljust(width) for cell in cells])
+    return ["  ".join(row).rstrip() for row in zip(*blocks, strict=True)]
+
+
+def _markdown_rows(columns: list[Column]) -> list[str]:
+    rows = [[_escaped(column.heading) for column in columns]]
+    rows.append(["---:" if column.is_number else ":---" for column in columns])
+    for index in range(len(columns[0].cells)):
+        rows.append([_markdown_cell(column, index) for column in columns])
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _markdown_cell(column: Column, index: int) -> str:
+    text = _escaped(column.cells[index])
+    return f"**{text}**" if column.is_marked(index) else text
+
+
+def _escaped(text: str) -> str:
+    """The text so that Markdown shows it letter by letter; an underscore inside a word is safe."""
+    return re.sub(r"[\\|*`<>\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

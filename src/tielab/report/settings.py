@@ -1,0 +1,116 @@
+"""What a run was set to, apart from its arm and its seed: the rows a comparison may put side by side."""
+
+import json
+from typing import Any
+
+from tielab.config import RUN_ONLY_KEYS
+from tielab.record import Record
+
+ARM_KEY = "model.tied"
+SEED_KEYS = ("seed", "model.seed", "data.seed")
+VOCAB_KEY = "model.vocab_size"
+FOLLOWING_KEYS = ("data.tokenizer.vocab_size", "data.block_size")
+"""No run starts unless these equal the model's."""
+SHORT_NAMES = {
+    "model.vocab_size": "vocab_size",
+    "model.embed_dim": "embed_dim",
+    "data.tokenizer.kind": "tokenizer",
+    "model.num_layers": "num_layers",
+    "model.block_size": "block_size",
+    "model.num_heads": "num_heads",
+    "model.hidden_dim": "hidden_dim",
+    "optimizer.learning_rate": "learning_rate",
+}
+"""In order of preference: of keys that vary together the first one is shown."""
+
+Seeds = tuple[Any, ...]
+Setting = dict[str, Any]
+
+
+def setting_of(record: Record) -> Setting:
+    """The config as dotted keys, without the arm, the seeds and the run-only keys.
+
+    A vocabulary size left to the tokenizer (null) is the one that came out of the data.
+    """
+    left_out = (ARM_KEY, *SEED_KEYS, *RUN_ONLY_KEYS, *FOLLOWING_KEYS)
+    setting = {key: value for key, value in _flat(record.config).items() if not _below(key, left_out)}
+    if setting.get(VOCAB_KEY) is None:
+        setting[VOCAB_KEY] = record.data.get("vocab_size")
+    return setting
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _below(key: str, parents: tuple[str, ...]) -> bool:
+    return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
+
+
+def identity(setting: Setting) -> str:
+    """Equal for equal settings; a key that is absent counts as null."""
+    return json.dumps({key: value for key, value in setting.items() if value is not None}, sort_keys=True)
+
+
+def seeds_of(record: Record) -> Seeds:
+    """What two paired runs share: the seed, the model's and the data's."""
+    flat = _flat(record.config)
+    return (record.seed, *(flat.get(key, record.seed) for key in SEED_KEYS[1:]))
+
+
+def seed_label(seeds: Seeds) -> str:
+    """``0``, or ``0 (model 0, data 3)`` when the three seeds are not one number."""
+    if len(set(seeds)) == 1:
+        return str(seeds[0])
+    return f"{seeds[0]} (model {seeds[1]}, data {seeds[2]})"
+
+
+def varying_columns(settings: list[Setting]) -> dict[str, list[str]]:
+    """The keys that vary, one for each set that always varies together, with those it stands for."""
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    together: dict[tuple[int, ...], list[str]] = {}
+    for key in sorted(filter(lambda key: _varies(key, settings), keys), key=_preference):
+        together.setdefault(_pattern(key, settings), []).append(key)
+    return {first: others for first, *others in together.values()}
+
+
+def _preference(key: str) -> int:
+    return list(SHORT_NAMES).index(key) if key in SHORT_NAMES else len(SHORT_NAMES)
+
+
+def _varies(key: str, settings: list[Setting]) -> bool:
+    values = {json.dumps(setting.get(key)) for setting in settings}
+    if key == VOCAB_KEY:
+        # A run that failed early does not know its vocabulary size; that is no second value.
+        values.discard("null")
+    return len(values) > 1
+
+
+def _pattern(key: str, settings: list[Setting]) -> tuple[int, ...]:
+    codes: dict[str, int] = {}
+    return tuple(codes.setdefault(json.dumps(setting.get(key)), len(codes)) for setting in settings)
+
+
+def short_name(key: str) -> str:
+    """The word of the field for a key, or the dotted key itself."""
+    return SHORT_NAMES.get(key, key)
+
+
+def shown(value: Any) -> Any:
+    """Numbers, words and null as they are; anything else as JSON."""
+    plain = value is None or (isinstance(value, int | float | str) and not isinstance(value, bool))
+    return value if plain else json.dumps(value)
+
+
+def sort_key(values: list[Any]) -> list[tuple[int, float, str]]:
+    """Orders rows of shown values: null first, then numbers by size, then words."""
+    return [_rank(value) for value in values]
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    if value is None:
+        return (0, 0.0, "")
+    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, value)

@@ -1,0 +1,246 @@
+"""Weights & Biases: one run per training, online if it can be, offline otherwise, never a prompt.
+
+wandb itself is imported inside the functions: a run without it does not pay for it, and its settings
+must be in the environment first.
+"""
+
+import logging
+import os
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import WandbLogger
+
+from tielab.errors import RequestError
+from tielab.record import Record
+from tielab.tracking.metrics_csv import METRIC_COLUMNS
+from tielab.tracking.rank import is_global_rank_zero
+
+log = logging.getLogger(__name__)
+
+MODES = ("auto", "online", "offline", "disabled")
+MODE_ALIASES = {"dryrun": "offline", "run": "online"}
+"""Old values of WANDB_MODE that wandb still takes."""
+
+ENVIRONMENT_DEFAULTS = {
+    "WANDB_SILENT": "true",
+    "WANDB_INIT_TIMEOUT": "20",
+    "WANDB_FINISH_TIMEOUT": "120",
+    "WANDB_FINISH_TIMEOUT_RAISES": "true",
+    "WANDB_X_TRANSACTION_LOG_FLUSH_INTERVAL": "1",
+}
+"""Times are seconds. wandb's own are 90, no limit and 15: a killed run would lose its last 15 s."""
+
+SUMMARIES = {
+    "train/loss": "min,last",
+    "val/loss": "min,last",
+    "val/perplexity": "min,last",
+    "val/bits_per_byte": "min,last",
+    "tokens_per_second": "mean,last",
+}
+"""What W&B keeps of a whole curve, where it is not just the last value."""
+
+RECORD_SUMMARY = (
+    "parameters", "flops_per_token", "initial_loss", "train_loss", "validation", "best_validation",
+    "throughput", "peak_memory_bytes", "tokens_seen", "num_steps", "num_processes", "tie_observed",
+    "seconds", "seconds_by_phase",
+)  # fmt: skip
+"""Fields of the record that the run table of W&B shows, nested as in record.json."""
+
+
+class RunLogger(WandbLogger):
+    """A WandbLogger whose config is what it was made with, and nothing later."""
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:
+        """Do nothing: a second copy of the hyper-parameters could differ from the config."""
+
+
+def wandb_logger(
+    *,
+    project: str,
+    entity: str | None,
+    mode: str,
+    save_dir: str | Path,
+    tags: list[str] | None,
+    run_id: str,
+    name: str,
+    group: str | None,
+    job_type: str | None,
+    config: dict[str, Any],
+    resumed: bool = False,
+) -> WandbLogger:
+    """A logger with a started W&B run on global rank zero, and a silent one on the other ranks.
+
+    Args:
+        mode: ``online`` and ``disabled`` and ``offline`` are obeyed. ``auto`` follows WANDB_MODE if
+            that is set; else it is online when a key is configured and the server answers.
+        save_dir: Offline runs of all trainings gather in ``<save_dir>/wandb``.
+        config: Resolved and nested; ``tied``, ``vocab_size``, ``width`` and ``seed`` are repeated flat.
+        resumed: Go on with the run of that id instead of starting one.
+
+    Raises:
+        RequestError: the mode is unknown, the key is malformed or refused, or ``online`` was asked for
+            and is impossible.
+    """
+    arguments: dict[str, Any] = {
+        "name": name,
+        "save_dir": save_dir,
+        "version": run_id,
+        "project": project,
+        "entity": entity,
+        "group": group,
+        "job_type": job_type,
+        "tags": list(tags or []),
+        "config": config | flat_config(config),
+        "resume": "allow" if resumed else "never",
+    }
+    if not is_global_rank_zero():
+        return RunLogger(**arguments)
+    asked = _asked_mode(mode)
+    Path(save_dir).mkdir(parents=True, exist_ok=True)
+    _prepare_process()
+    return _start(arguments, asked)
+
+
+def flat_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys that tables are filtered and coloured by, at the top level, equal to the nested ones."""
+    model = config["model"]
+    return {
+        "tied": model["tied"],
+        "vocab_size": model["vocab_size"],
+        "width": model["embed_dim"],
+        "seed": config["seed"],
+    }
+
+
+def record_summary(record: Record) -> dict[str, Any]:
+    """The numbers of a record that belong in the run table of W&B, nested as in record.json."""
+    return {key: value for key in RECORD_SUMMARY if (value := getattr(record, key)) not in (None, {})}
+
+
+def finish_wandb(logger: WandbLogger | None, exit_code: int, summary: dict[str, Any] | None = None) -> None:
+    """Close the W&B run of this process with its true exit status; never raises.
+
+    Gives up after WANDB_FINISH_TIMEOUT seconds; what did not get through stays on disk.
+
+    Args:
+        logger: None: there is nothing to close.
+        exit_code: 0 marks the run finished, anything else failed.
+        summary: Nested numbers to add to the run's summary, as of ``record_summary``.
+    """
+    if logger is None:
+        return
+    import wandb
+
+    if wandb.run is None:
+        return
+    folder = Path(wandb.run.dir).parent
+    try:
+        wandb.run.summary.update(summary or {})
+        wandb.run.finish(exit_code=int(exit_code))
+    except Exception as error:
+        log.warning("W&B run not closed (%s): later, `wandb sync %s`", _one_line(error), _shown(folder))
+    try:
+        # An offline file is complete only after this.
+        wandb.teardown()
+    except Exception as error:
+        log.warning("W&B did not shut down: %s", _one_line(error))
+
+
+def offline_hint(save_dir: str | Path, run_id: str) -> str:
+    """One line: how to upload an offline run, and how to look at it here without an account."""
+    root = Path(save_dir, "wandb")
+    folders = sorted(root.glob(f"offline-run-*-{run_id}"))
+    if not folders:
+        return f"W&B: no offline run {run_id} under {_shown(root)}"
+    sync = " ".join(map(_shown, folders))
+    return f"W&B offline: upload with `wandb sync {sync}`; view with `wandb leet {_shown(root)}`"
+
+
+def _asked_mode(mode: str) -> str:
+    asked = os.environ.get("WANDB_MODE") or "auto" if mode == "auto" else mode
+    asked = MODE_ALIASES.get(asked, asked)
+    if asked not in MODES:
+        raise RequestError(f"W&B mode {asked} is not one of {', '.join(MODES)}")
+    return asked
+
+
+def _prepare_process() -> None:
+    import wandb
+
+    if wandb.run is not None:
+        # Left open by an earlier job of this process: Lightning would log into it.
+        wandb.run.finish(exit_code=1)
+    wandb.teardown()
+    for key, value in ENVIRONMENT_DEFAULTS.items():
+        os.environ.setdefault(key, value)
+
+
+def _start(arguments: dict[str, Any], asked: str) -> WandbLogger:
+    from wandb.errors import AuthenticationError, CommError, UsageError
+
+    mode = asked if asked in ("offline", "disabled") else _online_if_key(asked)
+    try:
+        return _open(arguments, mode)
+    except UsageError as error:
+        raise RequestError(f"W&B refuses the run: {_one_line(error)}") from None
+    except CommError as error:
+        if asked == "online" or isinstance(error, AuthenticationError):
+            raise RequestError(f"W&B online is impossible: {_one_line(error)}; or use mode offline") from None
+        log.warning("W&B did not start online (%s): this run goes on offline", _one_line(error))
+        return _open(arguments, "offline")
+
+
+def _online_if_key(asked: str) -> str:
+    import wandb
+    from wandb.errors import AuthenticationError
+
+    if asked == "online":
+        os.environ["WANDB_MODE"] = "online"
+    try:
+        # wandb.init would ask on a terminal, and wait for the answer without limit.
+        found = wandb.login(prompt=False, verify=False)
+    except AuthenticationError as error:
+        raise RequestError(f"the configured W&B key is not one: {_one_line(error)}") from None
+    if asked == "online" and not found:
+        raise RequestError("W&B mode online needs a key: run `wandb login`, or use mode offline")
+    return "online" if found else "offline"
+
+
+def _open(arguments: dict[str, Any], mode: str) -> WandbLogger:
+    import wandb
+
+    os.environ["WANDB_MODE"] = mode
+    if mode == "offline":
+        os.environ["WANDB_ERROR_REPORTING"] = "false"
+    # Settings that wandb read before the mode was known would stay in force.
+    wandb.teardown()
+    logger = RunLogger(**arguments)
+    run = logger.experiment
+    _define_metrics(run)
+    if mode == "online":
+        log.info("W&B: %s", run.url)
+    return logger
+
+
+def _define_metrics(run: Any) -> None:
+    """Draw every metric over tokens.
+
+    By exact name: beside the "*" that Lightning defines, a second glob wins or loses at random.
+    """
+    run.define_metric("tokens")
+    for name in METRIC_COLUMNS:
+        if name not in ("step", "tokens"):
+            run.define_metric(name, step_metric="tokens", summary=SUMMARIES.get(name))
+
+
+def _shown(path: Path) -> str:
+    absolute = path.resolve()
+    here = Path.cwd()
+    return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

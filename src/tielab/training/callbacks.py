@@ -1,0 +1,149 @@
+"""What watches a run and may stop it: the tie guard, signals, the validation schedule, the log."""
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+
+from tielab.models.tying import BrokenTieError, tie_problem
+from tielab.training.task import LanguageModelTask
+from tielab.training.throughput import ThroughputMeter
+
+
+class TieGuard(L.Callback):
+    """Fails the run as soon as the model is not tied (or untied) as configured.
+
+    Looks after the strategy's set-up and a checkpoint load, after the first step, at every
+    validation, and at the end.
+    """
+
+    def __init__(self, tied: bool):
+        self.tied = tied
+        self.intact = True
+        self.num_checks = 0
+
+    @property
+    def observed(self) -> bool | None:
+        """Whether the model was tied at every look; None if there was none."""
+        if self.num_checks == 0 and self.intact:
+            return None
+        return self.tied if self.intact else not self.tied
+
+    def check(self, trainer: L.Trainer, task: L.LightningModule) -> None:
+        """Raise BrokenTieError if the tie is not as configured."""
+        assert isinstance(task, LanguageModelTask)
+        optimized = [p for o in trainer.optimizers for group in o.param_groups for p in group["params"]]
+        problem = tie_problem(task.model.token_embed, task.model.lm_head, self.tied, optimized or None)
+        if problem is not None:
+            self.intact = False
+            raise BrokenTieError(f"at step {trainer.global_step}: {problem}")
+        self.num_checks += 1
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.check(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
+        if trainer.global_step == 1:
+            self.check(trainer, pl_module)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.check(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.check(trainer, pl_module)
+
+
+class RunInterruptedError(Exception):
+    """A signal asked the run to stop; a checkpoint of its last complete step was written."""
+
+
+class StopOnSignal(L.Callback):
+    """On SIGINT or SIGTERM: finish the optimizer step, write a checkpoint, stop.
+
+    Args:
+        checkpoint: where the state goes; written inside the training loop, so a resumed run goes on
+            with the very next batch.
+        check_every_n_steps: with several processes, how often they agree on whether to stop.
+    """
+
+    def __init__(self, checkpoint: Path, check_every_n_steps: int):
+        self._checkpoint = checkpoint
+        self._check_every_n_steps = check_every_n_steps
+        self._received: int | None = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        # Not earlier: Lightning installs its own SIGTERM handler, which ends a run with status 0.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._received = number
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
+        if trainer.fit_loop.epoch_loop._should_accumulate():
+            return
+        received = self._received is not None
+        if trainer.world_size > 1:
+            if trainer.global_step % self._check_every_n_steps:
+                return
+            received = trainer.strategy.reduce_boolean_decision(received, all=False)
+        if received:
+            trainer.save_checkpoint(self._checkpoint)
+            raise RunInterruptedError(f"stopped by a signal after step {trainer.global_step}")
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, signal.SIG_IGN if self._received else signal.default_int_handler)
+
+
+class ValidateAt(L.Callback):
+    """Validates after ``num_validations`` evenly spaced optimizer steps, the last one included."""
+
+    def __init__(self, num_steps: int, num_validations: int):
+        count = min(num_validations, num_steps)
+        self.steps = {round(num_steps * (i + 1) / count) for i in range(count)}
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        # Lightning's own interval must divide the number of batches, or the end is never validated.
+        completes_step = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        due = completes_step and (batch_idx + 1) // trainer.accumulate_grad_batches in self.steps
+        trainer.val_check_batch = 1 if due else float("inf")
+
+
+class TrainLog(L.Callback):
+    """Logs loss, learning rate, gradient norm and throughput every ``every_n_steps`` optimizer steps."""
+
+    def __init__(self, every_n_steps: int, throughput: ThroughputMeter):
+        self._every_n_steps = every_n_steps
+        self._throughput = throughput
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
+        assert isinstance(pl_module, LanguageModelTask)
+        step = trainer.global_step
+        if trainer.fit_loop.epoch_loop._should_accumulate():
+            return
+        if step == 1 or step % self._every_n_steps == 0 or step == pl_module.num_steps:
+            self._log(trainer, pl_module)
+
+    def _log(self, trainer: L.Trainer, task: LanguageModelTask) -> None:
+        task.collect_losses()
+        losses, task.unlogged_losses = task.unlogged_losses, []
+        metrics: dict[str, float] = {
+            "tokens": task.tokens_seen,
+            "train/loss": sum(losses) / len(losses),
+            "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
+        }
+        if isinstance(task.gradient_norm, torch.Tensor):
+            metrics["gradient_norm"] = float(task.gradient_norm)
+        if self._throughput.latest is not None:
+            metrics["tokens_per_second"] = self._throughput.latest
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step)

@@ -1,0 +1,191 @@
+"""The LightningModule: what one training step and one validation pass do with a model.
+
+B batch, T positions, V vocabulary.
+"""
+
+import time
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from tielab.errors import RequestError
+from tielab.models.minigpt import MiniGPT
+from tielab.record import Validation
+from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums
+from tielab.training.optim import build_optimizer, build_schedule
+
+CHECKPOINT_KEY = "tielab"
+
+
+class LanguageModelTask(L.LightningModule):
+    """Next-token training and evaluation of a MiniGPT.
+
+    Args:
+        model: the network.
+        optimizer, schedule: the config groups of these names, as plain dicts.
+        num_steps: optimizer steps of the whole run.
+        tokens_per_step: training tokens in one of them, all processes together.
+        content_hash: of the validation split.
+        identity: plain values that a checkpoint carries and that must agree when it is loaded.
+    """
+
+    def __init__(
+        self,
+        model: MiniGPT,
+        optimizer: dict[str, Any],
+        schedule: dict[str, Any],
+        num_steps: int,
+        tokens_per_step: int,
+        content_hash: str,
+        identity: dict[str, Any],
+    ):
+        super().__init__()
+        self.model = model
+        self.optimizer_config = optimizer
+        self.schedule_config = schedule
+        self.num_steps = num_steps
+        self.tokens_per_step = tokens_per_step
+        self.content_hash = content_hash
+        self.identity = identity
+        self.scores = MetricCollection(
+            {
+                "sums": TokenSums(),
+                "val/loss": NatsPerToken(),
+                "val/perplexity": Perplexity(),
+                "val/bits_per_byte": BitsPerByte(),
+            },
+            compute_groups=[["sums", "val/loss", "val/perplexity", "val/bits_per_byte"]],
+        )
+        self.tokens_seen = 0
+        self.unlogged_losses: list[float] = []
+        """Loss of the optimizer steps collected since a logger last took them."""
+        self.initial_loss: float | None = None
+        self.final_losses: list[float] = []
+        """Loss of the steps in the last tenth of the run."""
+        self.validations: list[Validation] = []
+        self.gradient_norm: Tensor | None = None
+        self.last_loss: Tensor | None = None
+        self.num_processes: int | None = None
+        """Counted, not read: a launcher that lies about it would make up a speed-up."""
+        self.validation_seconds = 0.0
+        self._micro_losses: list[Tensor] = []
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = build_optimizer(self.model, self.optimizer_config)
+        schedule = build_schedule(optimizer, self.num_steps, self.schedule_config)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        count = self.trainer.strategy.reduce(torch.ones((), device=self.device), reduce_op="sum")
+        self.num_processes = int(count)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Mean loss in nats of one micro-batch: ids (B, T), targets (B, T)."""
+        input_ids, targets = batch
+        loss = self.model.loss(input_ids, targets)
+        self.last_loss = loss.detach()
+        self._micro_losses.append(self.last_loss)
+        self.tokens_seen += input_ids.numel() * self.trainer.world_size
+        return loss
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Here rather than through the Trainer, which would compute the norm and throw it away.
+        limit = self.optimizer_config["gradient_clip_norm"]
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), torch.inf if limit is None else limit
+        )
+
+    def collect_losses(self) -> None:
+        """Average the losses of the steps since the last call over micro-batches and processes.
+
+        Every process must call it at the same step. Reading a loss waits for the device, so this is
+        done every few steps rather than at each.
+        """
+        parts = self.trainer.accumulate_grad_batches
+        num_steps = len(self._micro_losses) // parts
+        if num_steps == 0:
+            return
+        losses = torch.stack(self._micro_losses[: num_steps * parts]).view(num_steps, parts).mean(dim=1)
+        del self._micro_losses[: num_steps * parts]
+        averaged = self.trainer.strategy.reduce(losses, reduce_op="mean")
+        assert isinstance(averaged, Tensor)
+        values = [float(value) for value in averaged]
+        first_step = self.trainer.global_step - num_steps
+        if first_step == 0:
+            self.initial_loss = values[0]
+        tail = self.num_steps - max(1, self.num_steps // 10)
+        self.final_losses += [v for step, v in enumerate(values, start=first_step) if step >= tail]
+        self.unlogged_losses += values
+
+    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor], batch_idx: int) -> None:
+        """Score one batch: ids, targets, scored (bool), num_bytes, each (B, T)."""
+        input_ids, targets, scored, num_bytes = batch
+        self.scores.update(self.model.token_nats(input_ids, targets), scored, num_bytes)
+
+    def on_validation_start(self) -> None:
+        self._validation_started = time.monotonic()
+
+    def on_validation_epoch_end(self) -> None:
+        values = self.scores.compute()
+        self.scores.reset()
+        nats, num_tokens, num_bytes = values.pop("sums").tolist()
+        numbers = {name: float(value) for name, value in values.items()}
+        self.validations.append(
+            Validation(
+                nats=nats,
+                num_tokens=int(num_tokens),
+                num_bytes=int(num_bytes),
+                perplexity=numbers["val/perplexity"],
+                bits_per_byte=numbers["val/bits_per_byte"],
+                content_hash=self.content_hash,
+                tokens_seen=self.tokens_seen,
+            )
+        )
+        # For checkpoints and early stopping; the loggers get the row with its position in tokens.
+        self.log_dict({k: torch.tensor(v) for k, v in numbers.items()}, logger=False)
+        for logger in self.loggers:
+            logger.log_metrics({"tokens": self.tokens_seen, **numbers}, step=self.global_step)
+        self.validation_seconds += time.monotonic() - self._validation_started
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.collect_losses()
+        checkpoint[CHECKPOINT_KEY] = {
+            "identity": self.identity,
+            "tokens_seen": self.tokens_seen,
+            "initial_loss": self.initial_loss,
+            "final_losses": self.final_losses,
+            "validations": [vars(v) for v in self.validations],
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint.get(CHECKPOINT_KEY)
+        if saved is None:
+            raise RequestError("the checkpoint was not written by tielab: it says nothing about its tie")
+        check_identity(saved["identity"], self.identity)
+        self.tokens_seen = saved["tokens_seen"]
+        self.initial_loss = saved["initial_loss"]
+        self.final_losses = saved["final_losses"]
+        self.validations = [Validation(**v) for v in saved["validations"]]
+
+
+def check_identity(saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise RequestError, naming both values, where a checkpoint and the model asked for differ."""
+    for key, value in asked.items():
+        if saved.get(key) != value:
+            raise RequestError(
+                f"the checkpoint was trained with {key}={_yaml(saved.get(key))}, this run asks for "
+                f"{key}={_yaml(value)}; set {key}={_yaml(saved.get(key))} or train anew"
+            )
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,359 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_records import collected, make_config, make_record, make_validation
+
+from tielab.record import Record
+from tielab.report.collect import Collected, CollectedRun, UnreadableRun
+from tielab.report.compare import Comparison, compare
+
+
+def both_arms(tied: list[float], untied: list[float], **changes: Any) -> list[Record]:
+    arms = ((True, tied), (False, untied))
+    return [
+        make_record(tied=arm, seed=seed, bits_per_byte=bits, **changes)
+        for arm, values in arms
+        for seed, bits in enumerate(values)
+    ]
+
+
+def row(comparison: Comparison, **wanted: Any) -> dict[str, Any]:
+    table = comparison.table
+    for name, value in wanted.items():
+        table = table[table[name] == value]
+    assert len(table) == 1
+    return dict(table.iloc[0])
+
+
+def test_one_seed_gives_the_plain_difference_and_no_claim() -> None:
+    comparison = compare(collected(*both_arms([2.0], [1.75])))
+    tied = row(comparison, tied=True)
+    assert (tied["n"], tied["num_pairs"]) == (1, 1)
+    assert tied["difference_bits_per_byte"] == 0.25
+    assert math.isnan(tied["difference_low"])
+    assert math.isnan(tied["bits_per_byte_sd"])
+    # 40,000 bytes over 10,000 tokens: 4 bytes per token, so perplexity = 2 ** (4 * bits per byte).
+    assert tied["perplexity"] == pytest.approx(256)
+    assert tied["difference_perplexity_percent"] == pytest.approx(100)
+    assert comparison.verdicts == [
+        "tied \N{MINUS SIGN} untied = +0.2500 bits/byte, +100.0 % perplexity (one seed: no claim); "
+        "tied saves 524,288 parameters (29 %)"
+    ]
+
+
+def test_two_seeds_by_hand() -> None:
+    comparison = compare(collected(*both_arms([2.0, 2.5], [1.75, 1.5])))
+    tied, untied = row(comparison, tied=True), row(comparison, tied=False)
+    assert (tied["bits_per_byte"], untied["bits_per_byte"]) == (2.25, 1.625)
+    assert tied["bits_per_byte_sd"] == pytest.approx(0.5 / math.sqrt(2))
+    # Differences 0.25 and 1.0: mean 0.625, sd 0.5303301, t(1, 97.5 %) = 12.7062047, margin 4.7648268.
+    assert tied["difference_bits_per_byte"] == 0.625
+    assert tied["difference_low"] == pytest.approx(-4.1398268)
+    assert tied["difference_high"] == pytest.approx(5.3898268)
+    assert "2 seeds): no difference shown" in comparison.verdicts[0]
+
+
+def test_three_seeds_by_hand() -> None:
+    comparison = compare(collected(*both_arms([2.1, 2.2, 2.4], [2.0, 2.0, 2.1])))
+    tied = row(comparison, tied=True)
+    # Differences 0.1, 0.2, 0.3: mean 0.2, sd 0.1, t(2, 97.5 %) = 4.3026527, margin 0.2484138.
+    assert tied["bits_per_byte"] == pytest.approx(2.2333333)
+    assert tied["bits_per_byte_sd"] == pytest.approx(0.1527525)
+    assert tied["difference_bits_per_byte"] == pytest.approx(0.2)
+    assert tied["difference_low"] == pytest.approx(-0.0484138)
+    assert tied["difference_high"] == pytest.approx(0.4484138)
+
+
+@pytest.mark.parametrize(
+    ("shift", "verdict"), [(0.5, "untied better by 0.5000"), (-0.5, "tied better by 0.5000")]
+)
+def test_equal_differences_give_a_point_interval_not_nan(shift: float, verdict: str) -> None:
+    comparison = compare(collected(*both_arms([2.0 + shift, 3.0 + shift], [2.0, 3.0])))
+    tied = row(comparison, tied=True)
+    assert tied["difference_low"] == tied["difference_high"] == shift
+    assert f": {verdict} bits/byte" in comparison.verdicts[0]
+
+
+def test_identical_arms_show_no_difference() -> None:
+    comparison = compare(collected(*both_arms([2.0, 3.0], [2.0, 3.0])))
+    assert "+0.0000 bits/byte, +0.0 % perplexity" in comparison.verdicts[0]
+    assert ": no difference shown" in comparison.verdicts[0]
+
+
+bits_values = st.floats(0.5, 8.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(bits_values, bits_values), min_size=1, max_size=8))
+def test_the_mean_of_paired_differences_is_the_difference_of_the_means(
+    values: list[tuple[float, float]],
+) -> None:
+    comparison = compare(collected(*both_arms([a for a, _ in values], [b for _, b in values])))
+    tied, untied = row(comparison, tied=True), row(comparison, tied=False)
+    expected = tied["bits_per_byte"] - untied["bits_per_byte"]
+    assert tied["difference_bits_per_byte"] == pytest.approx(expected, abs=1e-12)
+    if len(values) > 1:
+        assert tied["difference_low"] <= tied["difference_bits_per_byte"] <= tied["difference_high"]
+
+
+def other_data(**changes: str) -> dict[str, Any]:
+    return {"data": make_record().data | changes}
+
+
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("validation.content_hash", {"validation": make_validation(2.0) | {"content_hash": "other"}}),
+    ("validation.num_tokens", {"validation": make_validation(2.0) | {"num_tokens": 9_999}}),
+    (
+        "data.corpus_hash",
+        other_data(corpus_hash="other"),
+    ),
+    ("data.tokenizer_hash", other_data(tokenizer_hash="other")),
+    ("body_hash", {"body_hash": "other"}),
+    ("body_hash", {"body_hash": None}),
+    ("batch_hash", {"batch_hash": "other"}),
+    ("tokens_seen", {"tokens_seen": 999_999}),
+    ("num_processes", {"num_processes": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), CHANGES)
+def test_a_pair_that_differs_elsewhere_is_refused(name: str, changes: dict[str, Any]) -> None:
+    comparison = compare(collected(make_record(), make_record(tied=False, **changes)))
+    refused = [note for note in comparison.notes if "pair refused" in note]
+    assert len(refused) == 1
+    assert refused[0].startswith(f"seed 0: pair refused: {name} differs (tied ")
+    assert row(comparison, tied=True)["num_pairs"] == 0
+    assert comparison.verdicts == ["no pair of runs may be compared, the notes say why"]
+
+
+def test_a_refusal_names_both_values() -> None:
+    comparison = compare(
+        collected(make_record(body_hash="1" * 64), make_record(tied=False, body_hash="2" * 64))
+    )
+    assert comparison.notes[0].endswith("body_hash differs (tied 111111111111, untied 222222222222)")
+    comparison = compare(collected(make_record(body_hash=None), make_record(tied=False, batch_hash=None)))
+    assert comparison.notes[0].endswith(
+        "body_hash differs (tied missing, untied body-0); batch_hash differs (tied batch-0, untied missing)"
+    )
+
+
+def test_hashes_missing_on_both_sides_are_equal() -> None:
+    comparison = compare(collected(*both_arms([2.0], [1.75], body_hash=None, batch_hash=None)))
+    assert row(comparison, tied=True)["num_pairs"] == 1
+
+
+def test_other_precision_is_another_setting() -> None:
+    config = make_config(tied=False, seed=0)
+    config["trainer"]["precision"] = "bf16-mixed"
+    comparison = compare(collected(make_record(), make_record(tied=False, config=config)))
+    assert comparison.setting_columns == ["trainer.precision"]
+    assert comparison.verdicts == [
+        "trainer.precision 32-true: no finished untied run, so no comparison",
+        "trainer.precision bf16-mixed: no finished tied run, so no comparison",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"commit": "b" * 40}, "commit differs (tied aaaaaaaaaaaa, untied bbbbbbbbbbbb)"),
+        ({"dirty": True}, "dirty differs (tied False, untied True)"),
+        ({"device": "H200"}, "device differs (tied cpu, untied H200): throughput and memory cannot"),
+    ],
+)
+def test_other_code_or_device_is_a_warning(changes: dict[str, Any], note: str) -> None:
+    comparison = compare(collected(make_record(), make_record(tied=False, **changes)))
+    assert row(comparison, tied=True)["num_pairs"] == 1
+    assert any(f"seed 0: {note}" in line for line in comparison.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (
+            {"status": "failed", "error": {"type": "OSError", "message": "\x1b[31mdisk full\x1b[0m\nmore"}},
+            "failed: disk full",
+        ),
+        ({"status": "failed", "error": None}, "failed"),
+        ({"status": "interrupted"}, "interrupted"),
+        ({"status": "running", "validation": None}, "running"),
+        ({"tie_observed": False}, "not compared: configured tied, but tie_observed is False"),
+        ({"tie_observed": None}, "not compared: configured tied, but tie_observed is None"),
+        ({"validation": None}, "finished without a valid validation: nats is None"),
+        (
+            {"validation": make_validation(2.0) | {"bits_per_byte": math.nan}},
+            "finished without a valid validation: bits_per_byte is nan",
+        ),
+    ],
+)
+def test_a_run_without_a_number_is_a_note(changes: dict[str, Any], note: str) -> None:
+    comparison = compare(collected(*both_arms([2.0], [2.1]), make_record(seed=7, **changes)))
+    assert comparison.notes[0].startswith(f"run2 (tied, seed 7): {note}")
+    assert list(comparison.table["n"]) == [1, 1]
+    assert comparison.headline == "2 of 3 runs give numbers, the notes say why the others do not"
+
+
+def test_nothing_finished_leaves_notes_and_an_empty_table() -> None:
+    comparison = compare(collected(make_record(status="failed"), make_record(tied=False, status="failed")))
+    assert comparison.table.empty
+    assert comparison.verdicts == []
+    assert len(comparison.notes) == 2
+
+
+def test_unreadable_runs_are_notes() -> None:
+    unreadable = [UnreadableRun(Path("bad"), "not JSON")]
+    comparison = compare(Collected([CollectedRun(Path("run"), make_record())], unreadable))
+    assert "bad: cannot be read: not JSON" in comparison.notes
+
+
+def test_of_repeated_runs_the_latest_started_counts() -> None:
+    late = make_record(bits_per_byte=1.0, started_at="2026-02-01T00:00:00+00:00")
+    early = make_record(bits_per_byte=3.0, started_at="2026-01-01T00:00:00+00:00")
+    comparison = compare(collected(late, early))
+    assert row(comparison, tied=True)["bits_per_byte"] == 1.0
+    assert "run1: not counted, run0 (tied, seed 0) repeats it and started later" in comparison.notes
+
+
+def test_a_seed_of_one_arm_only_is_in_the_mean_and_not_in_the_difference() -> None:
+    comparison = compare(collected(*both_arms([2.0, 3.0, 7.0], [1.0, 1.0])))
+    tied = row(comparison, tied=True)
+    assert (tied["bits_per_byte"], tied["difference_bits_per_byte"], tied["num_pairs"]) == (4.0, 1.5, 2)
+    assert "seed 2: tied run only: part of the mean, not of the difference" in comparison.notes
+
+
+def test_the_data_seed_alone_makes_another_pair() -> None:
+    records = both_arms([2.0], [1.0]) + both_arms([2.5], [1.0])
+    for record in records[2:]:
+        record.config["data"]["seed"] = 5
+    comparison = compare(collected(*records))
+    assert row(comparison, tied=True)["num_pairs"] == 2
+    assert comparison.setting_columns == []
+
+
+def test_setting_columns_are_what_varies_and_twins_collapse() -> None:
+    records = [
+        record
+        for vocab_size in (4096, 512)
+        for embed_dim in (128, 64)
+        for record in both_arms([2.0], [2.0], vocab_size=vocab_size, embed_dim=embed_dim)
+    ]
+    comparison = compare(collected(*records))
+    assert comparison.setting_columns == ["vocab_size", "embed_dim"]
+    rows = comparison.table[["vocab_size", "embed_dim", "tied"]].to_numpy().tolist()
+    assert rows == [
+        [vocab_size, embed_dim, tied]
+        for vocab_size in (512, 4096)
+        for embed_dim in (64, 128)
+        for tied in (True, False)
+    ]
+    assert "embed_dim stands for num_heads, hidden_dim too: they always change together" in comparison.notes
+    assert not any("vocab_size stands for" in note for note in comparison.notes)
+
+
+def test_run_only_keys_are_no_setting() -> None:
+    records = both_arms([2.0], [2.0])
+    records[0].config |= {"launch": "inline", "logger": {"wandb": {"project": "x"}}}
+    records[0].config["callbacks"]["progress"] = None
+    comparison = compare(collected(*records))
+    assert comparison.setting_columns == []
+    assert row(comparison, tied=True)["num_pairs"] == 1
+
+
+def test_an_unusual_key_keeps_its_dotted_name() -> None:
+    records = both_arms([2.0], [2.0]) + both_arms([2.0], [2.0])
+    for record in records[2:]:
+        record.config["optimizer"] |= {"weight_decay": 0.0, "fused": True}
+    comparison = compare(collected(*records))
+    assert comparison.setting_columns == ["optimizer.weight_decay"]
+    assert list(comparison.table["optimizer.weight_decay"]) == [0.0, 0.0, 0.1, 0.1]
+
+
+def test_a_char_vocabulary_takes_its_size_from_the_data() -> None:
+    records = both_arms([2.0], [2.0]) + both_arms([2.0], [2.0], vocab_size=512)
+    for record in records[:2]:
+        record.config["model"]["vocab_size"] = record.config["data"]["tokenizer"]["vocab_size"] = None
+        record.data["vocab_size"] = 97
+    failed = make_record(status="failed", data={}, config=make_config(tied=True, seed=0, vocab_size=None))
+    comparison = compare(collected(*records, failed))
+    assert list(comparison.table["vocab_size"]) == [97, 97, 512, 512]
+    assert comparison.notes[0].startswith("run4 (vocab_size none, tied, seed 0): failed")
+
+
+def several_tokenizers() -> list[Record]:
+    """The large vocabulary has the higher perplexity and the fewer bits per byte."""
+    small = both_arms([2.2], [2.3], vocab_size=512, num_tokens=20_000)
+    return both_arms([2.0], [1.9]) + small
+
+
+def test_across_tokenizers_bits_per_byte_rank_and_perplexity_does_not() -> None:
+    comparison = compare(collected(*several_tokenizers()))
+    table = comparison.table
+    assert list(table["vocab_size"]) == [512, 512, 4096, 4096]
+    assert list(table["best_bits_per_byte"]) == [False, False, False, True]
+    assert list(table["best_perplexity"]) == [True, False, False, True]
+    assert table["perplexity"].iloc[0] < table["perplexity"].iloc[3]
+    (note,) = [note for note in comparison.notes if note.startswith("several tokenizers")]
+    assert note.endswith(
+        "lowest bits per byte first: untied vocab_size 4096 (1.9000); tied vocab_size 4096 (2.0000); "
+        "tied vocab_size 512 (2.2000); ..."
+    )
+
+
+def test_different_text_is_said_and_ranked_apart() -> None:
+    other = both_arms([1.0], [1.1])
+    for record in other:
+        record.config["data"]["corpus"] = "code"
+        record.data |= {"corpus_hash": "code"}
+        assert record.validation
+        record.validation["content_hash"] = "code"
+    comparison = compare(collected(*both_arms([2.0], [1.9]), *other))
+    assert any("the validation text differs" in note for note in comparison.notes)
+    assert list(comparison.table["best_bits_per_byte"]) == [True, False, False, True]
+
+
+def test_same_text_is_not_said_to_differ() -> None:
+    assert not any("text differs" in note for note in compare(collected(*several_tokenizers())).notes)
+
+
+def test_cost_is_the_median_speed_and_the_highest_peak() -> None:
+    records = both_arms([2.0, 2.0, 2.0], [2.0, 2.0, 2.0])
+    for record, speed, peak in zip(records, (100.0, 300.0, 110.0), (7, 9, 8), strict=False):
+        record.throughput, record.peak_memory_bytes = {"median": speed}, peak
+    for record in records[3:]:
+        record.throughput, record.peak_memory_bytes = None, None
+    comparison = compare(collected(*records))
+    tied, untied = row(comparison, tied=True), row(comparison, tied=False)
+    assert (tied["tokens_per_second"], tied["peak_memory_bytes"]) == (110.0, 9)
+    assert comparison.table[["tokens_per_second", "peak_memory_bytes"]].isna().to_numpy().tolist() == [
+        [False, False],
+        [True, True],
+    ]
+    assert untied["n"] == 3
+
+
+def at_rate(rate: float, tied: float, untied: float) -> list[Record]:
+    records = both_arms([tied], [untied])
+    for record in records:
+        record.config["optimizer"]["learning_rate"] = rate
+    return records
+
+
+def test_each_arm_is_also_compared_at_its_own_best_learning_rate() -> None:
+    records = [*at_rate(0.001, 2.5, 2.0), *at_rate(0.003, 1.75, 2.25), *at_rate(0.01, 2.25, 2.75)]
+    comparison = compare(collected(*records))
+    assert comparison.setting_columns == ["learning_rate"]
+    assert comparison.verdicts[3].startswith(
+        "each arm at its own best learning rate (tied 0.003, untied 0.001, chosen on these same runs): "
+        "tied \N{MINUS SIGN} untied = -0.2500 bits/byte"
+    )
+    assert comparison.verdicts[3].endswith("; the best untied rate is the lowest or highest one tried")
+    assert not any("every run had learning rate" in note for note in comparison.notes)
+
+
+def test_a_single_learning_rate_is_said() -> None:
+    notes = compare(collected(*both_arms([2.0], [2.0]))).notes
+    assert notes == ["every run had learning rate 0.001: not shown to be the best one of either arm"]

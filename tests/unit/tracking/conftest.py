@@ -1,0 +1,34 @@
+"""A W&B that knows only this test's folder."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import wandb
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+@pytest.fixture
+def wandb_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """No key, no server, no files outside the test's folder; the environment is put back afterwards."""
+    values = {
+        "NETRC": str(tmp_path / "netrc"),
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "WANDB_CACHE_DIR": str(tmp_path / "cache"),
+        "WANDB_CONFIG_DIR": str(tmp_path / "config"),
+        "WANDB_DATA_DIR": str(tmp_path / "data"),
+        "WANDB_DIR": str(tmp_path),
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_SILENT": "true",
+    }
+    others = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
+    with mock.patch.dict(os.environ, others | values, clear=True):
+        wandb.teardown()
+        yield {**others, **values}
+        if wandb.run is not None:
+            wandb.run.finish()
+        wandb.teardown()
