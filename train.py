@@ -1,8 +1,9 @@
 """Train a MiniGPT with a tied or an untied LM head: ``python train.py [-m] key=value ...``."""
 
+import sys
 from pathlib import Path
 
 from tielab.launch import main
 
 if __name__ == "__main__":
-    main(Path(__file__).resolve().parent / "conf")
+    sys.exit(main(Path(__file__).resolve().parent / "conf"))

@@ -16,6 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 ENTITY = "local"
+VIEWER = {
+    "id": "u1", "entity": ENTITY, "username": ENTITY, "flags": "{}",
+    "teams": {"edges": [{"node": {"name": ENTITY}}]},
+}  # fmt: skip
 
 
 @dataclass
@@ -59,8 +63,7 @@ class StandIn:
         """The ``data`` of one GraphQL call; None if it is not known."""
         with self._lock:
             if operation == "Viewer":
-                teams = {"edges": [{"node": {"name": ENTITY}}]}
-                return {"viewer": {"id": "u1", "entity": ENTITY, "username": ENTITY, "flags": "{}", "teams": teams}}
+                return {"viewer": VIEWER}
             if operation == "ServerFeaturesQuery":
                 return {"serverInfo": {"features": []}}
             if operation == "OrganizationCoreWeaveOrganizationID":
@@ -70,7 +73,8 @@ class StandIn:
             if operation == "RunResumeStatus":
                 return {"model": {**_project(variables["project"]), "bucket": self._known(variables["name"])}}
             if operation == "CreateRunFiles":
-                files = [{"name": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in variables["files"]]
+                names = variables["files"]
+                files = [{"name": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in names]
                 run = {"runID": variables["run"], "uploadHeaders": [], "files": files}
                 return {"createRunFiles": run}
         return None

@@ -27,12 +27,13 @@ from tielab.build import build
 from tielab.checkpoint import read_checkpoint
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
+from tielab.data.tokenizer import Tokenizer
 from tielab.data.windows import batch_hash
 from tielab.errors import RequestError
 from tielab.explain import explain
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
 from tielab.models.minigpt import MiniGPT, named_generator
-from tielab.record import RUN_CONFIG_NAME, Record, read_record, write_record
+from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME, Record, read_record, write_atomic, write_record
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
@@ -109,7 +110,7 @@ class Fit:
         self.prepared = self._prepare()
         tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
         self.num_steps = -(-config["budget"]["tokens"] // tokens_per_step)
-        self.model = build_model(config["model"], self.prepared)
+        self.model = build_model(config["model"], self.prepared.tokenizer)
         self.task = LanguageModelTask(
             model=self.model,
             optimizer=config["optimizer"],
@@ -117,7 +118,7 @@ class Fit:
             num_steps=self.num_steps,
             tokens_per_step=tokens_per_step,
             content_hash=self.prepared.validation.content_hash,
-            identity=model_identity(config, self.prepared),
+            identity=model_identity(config, self.prepared.tokenizer),
         )
         self.data = TextDataModule(config["data"], self.prepared, self.num_steps)
         self._resume_step = self._check_resume()
@@ -219,6 +220,7 @@ class Fit:
         record.num_steps = self.num_steps
         if self.trainer.is_global_zero:
             write_record(self.folder, record)
+            write_atomic(self.folder / TOKENIZER_NAME, self.prepared.tokenizer.to_json())
 
     def _describe_after(self) -> None:
         record, task = self.record, self.task
@@ -238,13 +240,13 @@ class Fit:
         record.weights_hash = weights_hash(self.model)
 
 
-def build_model(config: dict[str, Any], prepared: Prepared) -> MiniGPT:
+def build_model(config: dict[str, Any], tokenizer: Tokenizer) -> MiniGPT:
     """The network of a run, with as many rows as the tokenizer has ids.
 
     Raises:
         RequestError: the sizes cannot be built.
     """
-    vocab_size = prepared.tokenizer.vocab_size
+    vocab_size = tokenizer.vocab_size
     if config["vocab_size"] not in (None, vocab_size):
         raise RequestError(
             f"model.vocab_size={config['vocab_size']}, but the tokenizer has {vocab_size} ids; "
@@ -253,14 +255,14 @@ def build_model(config: dict[str, Any], prepared: Prepared) -> MiniGPT:
     return build(config, MiniGPT, vocab_size=vocab_size)
 
 
-def model_identity(config: dict[str, Any], prepared: Prepared) -> dict[str, Any]:
+def model_identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     """What a checkpoint must share with the run that loads it."""
     keys = ("tied", "embed_dim", "num_layers", "num_heads", "hidden_dim", "block_size", "output_bias")
     identity = {f"model.{key}": config["model"][key] for key in keys}
     return {
         **identity,
-        "model.vocab_size": prepared.tokenizer.vocab_size,
-        "tokenizer_hash": prepared.tokenizer_hash,
+        "model.vocab_size": tokenizer.vocab_size,
+        "tokenizer_hash": tokenizer.hash,
     }
 
 

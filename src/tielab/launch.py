@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -59,6 +59,8 @@ class Progress:
 
     num_jobs: int = 1
     num_failed: int = 0
+    folders: list[Path] = field(default_factory=list)
+    """Of the jobs begun."""
     refusal: RequestError | None = None
 
 
@@ -146,6 +148,7 @@ def _create_and_execute(cfg: DictConfig, hydra_config: Any, folder: Path) -> Rec
     # A sweep has checked all its jobs before the first one.
     config = plain(cfg) if is_sweep else check_requests([cfg])[0]
     create_run(config, folder, sweep=_sweep_name(hydra_config), rerun_of=_rerun_of(hydra_config))
+    progress.folders.append(folder)
     _announce(hydra_config, folder)
     record = execute(config, folder)
     progress.num_failed += not record.finished
@@ -434,11 +437,13 @@ def print_comparison(folders: list[Path]) -> None:
     print(report(folders, "auto") or "", end="")
 
 
-def main(config_dir: Path | None, arguments: list[str] | None = None, config_name: str = "config") -> None:
-    """Run the command line of ``train.py`` and exit with its status.
+def main(
+    config_dir: Path | None, arguments: Sequence[str] | None = None, config_name: str = "config"
+) -> int:
+    """Run the command line of ``train.py`` and return its exit status.
 
     Args:
-        config_dir: the folder of config groups.
+        config_dir: the folder of the primary config and the config groups.
         arguments: instead of the process's own.
         config_name: the primary config.
     """
@@ -455,11 +460,11 @@ def main(config_dir: Path | None, arguments: list[str] | None = None, config_nam
         if progress.refusal is not None:
             raise progress.refusal
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
     except Exception as error:
         message = explain(error)
         if message is None or show_traceback:
             raise
         print(f"error: {message}", file=sys.stderr)
-        sys.exit(REFUSED)
-    sys.exit(FAILED if progress.num_failed else FINISHED)
+        return REFUSED
+    return FAILED if progress.num_failed else FINISHED

@@ -16,6 +16,7 @@ from tielab.errors import RequestError
 SCHEMA_VERSION = 1
 RECORD_NAME = "record.json"
 RUN_CONFIG_NAME = "run.yaml"
+TOKENIZER_NAME = "tokenizer.json"
 STATUSES = ("running", "finished", "failed", "interrupted")
 
 

@@ -116,7 +116,7 @@ def _raise(error: OSError) -> NoReturn:
 
 def _refuse_file(path: Path, error: OSError) -> NoReturn:
     raise RequestError(
-        f"data.paths: {path} cannot be read ({error.strerror}); check its permissions or name another"
+        f"{path} cannot be read ({error.strerror}); check its permissions or name another"
     ) from None
 
 

@@ -6,6 +6,7 @@ of it is arithmetic on (seed, step): nothing is drawn, stored or shared. numpy o
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,24 +38,22 @@ def _word(value: int) -> Words:
 ROUND_CONSTANTS = [_word(number * GOLDEN) for number in range(1, NUM_ROUNDS + 1)]
 
 
-def _feistel(words: Words, keys: Words, num_bits: int) -> Words:
-    """A keyed permutation of range(2**num_bits), elementwise; ``keys`` broadcasts against ``words``."""
-    low_bits = np.uint64(num_bits // 2)
-    low_mask = np.uint64((1 << (num_bits // 2)) - 1)
-    high_mask = np.uint64((1 << (num_bits - num_bits // 2)) - 1)
-    high, low = words >> low_bits, words & low_mask
+def _feistel(words: Words, keys: Words, num_high: int, num_low: int) -> Words:
+    """A keyed permutation of range(num_high * num_low), elementwise; ``keys`` is as long as ``words``."""
+    highs, lows = np.uint64(num_high), np.uint64(num_low)
+    high, low = np.divmod(words, lows)
     for even, odd in zip(ROUND_CONSTANTS[::2], ROUND_CONSTANTS[1::2], strict=True):
-        high = high ^ (_mix(low + (keys + even)) & high_mask)
-        low = low ^ (_mix(high + (keys + odd)) & low_mask)
-    return (high << low_bits) | low
+        high = (high + _mix(low + (keys + even)) % highs) % highs
+        low = (low + _mix(high + (keys + odd)) % lows) % lows
+    return high * lows + low
 
 
 def permute(indices: npt.ArrayLike, num_items: int, seed: int, epoch: npt.ArrayLike) -> Indices:
     """Where a permutation of range(num_items), keyed by (seed, epoch), sends each index.
 
     Memory and time grow with the number of indices, not with ``num_items``: a Feistel network
-    permutes the next power of two, and a result beyond ``num_items`` is sent on until it is
-    inside (cycle walking, Black and Rogaway 2002).
+    permutes a nearly square grid that holds ``num_items``, and a result beyond them is sent on
+    until it is inside (cycle walking; Black and Rogaway 2002, Ciphers with arbitrary finite domains).
 
     Args:
         indices: shape (k,), each in [0, num_items).
@@ -63,10 +62,11 @@ def permute(indices: npt.ArrayLike, num_items: int, seed: int, epoch: npt.ArrayL
     words = np.atleast_1d(np.asarray(indices)).astype(np.uint64)
     epochs = np.atleast_1d(np.asarray(epoch)).astype(np.uint64)
     keys = np.broadcast_to(_mix(_mix(_word(seed + GOLDEN)) + epochs * np.uint64(GOLDEN)), words.shape)
-    num_bits = max(2, (num_items - 1).bit_length())
-    words = _feistel(words, keys, num_bits)
+    num_high = math.isqrt(num_items - 1) + 1
+    num_low = -(-num_items // num_high)
+    words = _feistel(words, keys, num_high, num_low)
     while (outside := words >= np.uint64(num_items)).any():
-        words[outside] = _feistel(words[outside], keys[outside], num_bits)
+        words[outside] = _feistel(words[outside], keys[outside], num_high, num_low)
     return words.astype(np.int64)
 
 

@@ -163,12 +163,15 @@ def _table(groups: list[Group], setting_columns: list[str]) -> "pd.DataFrame":
 def _notes_on_scope(records: list[Record], columns: Columns, groups: list[Group]) -> list[str]:
     """What the numbers of different rows may and may not be read for."""
     notes = []
+    several_corpora = len({lookup(record, "data.corpus_hash") for record in records}) > 1
+    several_texts = several_corpora or _several_texts(records)
     if len({lookup(record, "data.tokenizer_hash") for record in records}) > 1:
+        ranking = "" if several_texts else f"; lowest bits per byte first: {_ranking(groups)}"
         notes.append(
-            "several tokenizers: their perplexities cannot be compared with each other, bits per byte can; "
-            f"lowest bits per byte first: {_ranking(groups)}"
+            "several tokenizers: their perplexities cannot be compared with each other, "
+            f"bits per byte of one text can{ranking}"
         )
-    if len({lookup(record, "data.corpus_hash") for record in records}) > 1 or _several_texts(records):
+    if several_texts:
         notes.append(
             "the validation text differs between settings: bits per byte come from different text "
             "and are ranked only within one text"

@@ -20,6 +20,7 @@ SHORT_NAMES = {
     "model.num_heads": "num_heads",
     "model.hidden_dim": "hidden_dim",
     "optimizer.learning_rate": "learning_rate",
+    "trainer.devices": "devices",
 }
 """In order of preference: of keys that vary together the first one is shown."""
 
@@ -100,9 +101,11 @@ def short_name(key: str) -> str:
 
 
 def shown(value: Any) -> Any:
-    """Numbers, words and null as they are; anything else as JSON."""
-    plain = value is None or (isinstance(value, int | float | str) and not isinstance(value, bool))
-    return value if plain else json.dumps(value)
+    """Numbers, printable words and null as they are; anything else as JSON."""
+    if isinstance(value, str):
+        return value if value.isprintable() else json.dumps(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if value is None or is_number else json.dumps(value)
 
 
 def sort_key(values: list[Any]) -> list[tuple[int, float, str]]:

@@ -9,8 +9,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from tielab.errors import RequestError
 from tielab.record import write_atomic

@@ -2,7 +2,7 @@
 
 import os
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 
 def is_global_rank_zero() -> bool:

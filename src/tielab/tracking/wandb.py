@@ -74,8 +74,8 @@ def wandb_logger(
     """A logger with a started W&B run on global rank zero, and a silent one on the other ranks.
 
     Args:
-        mode: ``online`` and ``disabled`` and ``offline`` are obeyed. ``auto`` follows WANDB_MODE if
-            that is set; else it is online when a key is configured and the server answers.
+        mode: ``online``, ``offline`` and ``disabled`` are obeyed. ``auto`` follows WANDB_MODE if that
+            is set; else it is online when a key is configured and the server answers.
         save_dir: Offline runs of all trainings gather in ``<save_dir>/wandb``.
         config: Resolved and nested; ``tied``, ``vocab_size``, ``width`` and ``seed`` are repeated flat.
         resumed: Go on with the run of that id instead of starting one.
@@ -116,7 +116,7 @@ def flat_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def record_summary(record: Record) -> dict[str, Any]:
-    """The numbers of a record that belong in the run table of W&B, nested as in record.json."""
+    """The part of a record that belongs in the run table of W&B, without blanks."""
     return {key: value for key in RECORD_SUMMARY if (value := getattr(record, key)) not in (None, {})}
 
 
@@ -128,7 +128,7 @@ def finish_wandb(logger: WandbLogger | None, exit_code: int, summary: dict[str, 
     Args:
         logger: None: there is nothing to close.
         exit_code: 0 marks the run finished, anything else failed.
-        summary: Nested numbers to add to the run's summary, as of ``record_summary``.
+        summary: Nested values to add to the run's summary, as ``record_summary`` makes them.
     """
     if logger is None:
         return

@@ -138,6 +138,7 @@ class TrainLog(L.Callback):
         losses, task.unlogged_losses = task.unlogged_losses, []
         metrics: dict[str, float] = {
             "tokens": task.tokens_seen,
+            "seconds": task.seconds,
             "train/loss": sum(losses) / len(losses),
             "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }

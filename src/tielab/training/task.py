@@ -72,12 +72,18 @@ class LanguageModelTask(L.LightningModule):
         self.num_processes: int | None = None
         """Counted, not read: a launcher that lies about it would make up a speed-up."""
         self.validation_seconds = 0.0
+        self._started = time.monotonic()
         self._micro_losses: list[Tensor] = []
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = build_optimizer(self.model, self.optimizer_config)
         schedule = build_schedule(optimizer, self.num_steps, self.schedule_config)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    @property
+    def seconds(self) -> float:
+        """Since this task was made."""
+        return time.monotonic() - self._started
 
     def on_train_start(self) -> None:
         count = self.trainer.strategy.reduce(torch.ones((), device=self.device), reduce_op="sum")
@@ -153,7 +159,8 @@ class LanguageModelTask(L.LightningModule):
         # For checkpoints and early stopping; the loggers get the row with its position in tokens.
         self.log_dict({k: torch.tensor(v) for k, v in numbers.items()}, logger=False)
         for logger in self.loggers:
-            logger.log_metrics({"tokens": self.tokens_seen, **numbers}, step=self.global_step)
+            row = {"tokens": self.tokens_seen, "seconds": self.seconds, **numbers}
+            logger.log_metrics(row, step=self.global_step)
         self.validation_seconds += time.monotonic() - self._validation_started
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

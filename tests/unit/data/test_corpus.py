@@ -37,6 +37,10 @@ def splits_of(config: dict[str, Any]) -> dict[str, list[str]]:
     return split_documents(source, read_documents(source, read_files(source)))
 
 
+def all_of(splits: dict[str, list[str]]) -> list[str]:
+    return [text for members in splits.values() for text in members]
+
+
 def refusal(config: dict[str, Any]) -> str:
     """The one-line message with which a config is refused."""
     with pytest.raises(RequestError) as error:
@@ -131,7 +135,7 @@ def test_documents_are_split_by_their_own_hash(text_file: Path, make_config: Mak
     for name in SPLITS:
         numbers = {int(hashlib.sha256(text.encode()).hexdigest()[-8:], 16) % 20 for text in splits[name]}
         assert numbers <= remainders[name]
-    assert sorted(sum(splits.values(), [])) == sorted(documents_of(make_config(text_file)))
+    assert sorted(all_of(splits)) == sorted(documents_of(make_config(text_file)))
 
 
 def test_local_text_keeps_its_order_in_a_split(text_file: Path, make_config: MakeConfig) -> None:
@@ -171,7 +175,7 @@ def test_the_encyclopedia_is_the_one_we_measured(make_config: MakeConfig) -> Non
         "validation": 476,
         "test": 521,
     }
-    texts = sum(splits.values(), [])
+    texts = all_of(splits)
     assert len(set(texts)) == len(texts), "a document in two splits"
     assert sum(len(text.encode()) for text in splits["validation"]) == 233_377
     digest = hashlib.sha256("\n\n".join(splits["validation"]).encode()).hexdigest()
@@ -189,7 +193,7 @@ def test_the_encyclopedia_is_clean_and_in_hash_order(make_config: MakeConfig) ->
 
 def test_the_source_of_sympy_is_a_corpus_without_duplicates(make_config: MakeConfig) -> None:
     splits = splits_of(make_config(corpus="code"))
-    texts = sum(splits.values(), [])
+    texts = all_of(splits)
     assert len(texts) > 1000
     assert len(set(texts)) == len(texts)
     assert all(text.strip() for text in texts)

@@ -212,6 +212,7 @@ def fit(module: TextDataModule, folder: Path, accumulate: int, ckpt_path: Path |
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
 @pytest.mark.filterwarnings("error:.*dataloader is not resumable")
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("accumulate", [1, 2])

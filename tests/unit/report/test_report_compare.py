@@ -283,6 +283,15 @@ def test_a_char_vocabulary_takes_its_size_from_the_data() -> None:
     assert comparison.notes[0].startswith("run4 (vocab_size none, tied, seed 0): failed")
 
 
+@pytest.mark.parametrize(("value", "text"), [("a\nb", '"a\\nb"'), (True, "true"), (["x"], '["x"]')])
+def test_a_setting_value_that_is_no_word_or_number_is_shown_as_json(value: Any, text: str) -> None:
+    records = both_arms([2.0], [2.0])
+    for record in records:
+        record.config["data"]["paths"] = value
+    comparison = compare(collected(*records, *both_arms([2.0], [2.0])))
+    assert set(comparison.table["data.paths"]) == {"[]", text}
+
+
 def several_tokenizers() -> list[Record]:
     """The large vocabulary has the higher perplexity and the fewer bits per byte."""
     small = both_arms([2.2], [2.3], vocab_size=512, num_tokens=20_000)
@@ -313,6 +322,15 @@ def test_different_text_is_said_and_ranked_apart() -> None:
     comparison = compare(collected(*both_arms([2.0], [1.9]), *other))
     assert any("the validation text differs" in note for note in comparison.notes)
     assert list(comparison.table["best_bits_per_byte"]) == [True, False, False, True]
+
+
+def test_several_tokenizers_of_several_texts_are_not_ranked() -> None:
+    records = several_tokenizers()
+    for record in records[2:]:
+        record.data |= {"corpus_hash": "code"}
+    notes = compare(collected(*records)).notes
+    assert not any("lowest bits per byte first" in note for note in notes)
+    assert any("the validation text differs" in note for note in notes)
 
 
 def test_same_text_is_not_said_to_differ() -> None:

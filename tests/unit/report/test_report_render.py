@@ -122,9 +122,8 @@ def test_plain_has_no_escapes_and_no_boxes() -> None:
 
 
 def test_square_brackets_reach_the_terminal() -> None:
-    failed = make_record(
-        seed=9, status="failed", error={"type": "E", "message": "shape [2, 3] [/red] [bold]x"}
-    )
+    message = "shape [2, 3] [/red] [bold]x"
+    failed = make_record(seed=9, status="failed", error={"type": "E", "message": message})
     assert message in words(terminal(compare(collected(*study(1), failed)), 200))
 
 

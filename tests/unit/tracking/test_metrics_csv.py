@@ -11,9 +11,10 @@ import lightning.pytorch as pl
 import pandas as pd
 import pytest
 import torch
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from one_parameter import MetricOfAUser, fit
+
 from tielab.errors import RequestError
 from tielab.tracking.metrics_csv import METRIC_COLUMNS, MetricsCsv
 

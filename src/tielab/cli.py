@@ -1,0 +1,112 @@
+"""The ``tielab`` command: everything after the training."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tielab.errors import RequestError
+
+FOLDER = click.Path(path_type=Path)
+
+
+class OneLineErrors(click.Group):
+    """A command group that answers a wrong request with one line and status 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RequestError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Tied or untied? Compare, repeat and sample the runs that train.py wrote.
+
+    \b
+    python train.py -m model.tied=true,false     train both arms
+    tielab report                                the table of the newest sweep or run
+    tielab rerun RUN                             repeat a run, say what differs
+    tielab sample RUN --prompt "The city"        text from a trained model
+    """
+
+
+@main.command()
+@click.argument("folders", nargs=-1, type=FOLDER)
+@click.option("--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output.")
+@click.option("--markdown", "format", flag_value="markdown", help="Print a Markdown table.")
+@click.option("--json", "format", flag_value="json", help="Print JSON.")
+def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None) -> None:
+    """Compare the runs in or below FOLDERS (default: the newest sweep or run in outputs/).
+
+    \b
+    tielab report
+    tielab report outputs/sweeps/A outputs/sweeps/B --csv table.csv
+    """
+    from tielab.record import write_atomic
+    from tielab.report.render import report as render
+
+    chosen = list(folders) or [newest(Path("outputs"))]
+    if csv_file is not None:
+        text = render(chosen, "csv") or ""
+        if str(csv_file) == "-":
+            click.echo(text, nl=False)
+            return
+        try:
+            write_atomic(csv_file, text)
+        except OSError as error:
+            raise RequestError(f"cannot write {csv_file}: {error.strerror}; name another file") from None
+    click.echo(render(chosen, format or "auto") or "", nl=False)
+
+
+def newest(outputs: Path) -> Path:
+    """The sweep or run below an output folder that was begun last."""
+    begun = [path for kind in ("sweeps", "runs") for path in (outputs / kind).glob("*") if path.is_dir()]
+    if not begun:
+        raise RequestError(f"no sweep or run in {outputs}; name a folder, or train with python train.py")
+    # The names begin with the time of the start.
+    return max(begun, key=lambda path: path.name)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("run", type=FOLDER)
+@click.argument("overrides", nargs=-1)
+def rerun(run: Path, overrides: tuple[str, ...]) -> None:
+    """Repeat RUN into a new folder, with optional key=value OVERRIDES, and say what differs.
+
+    \b
+    tielab rerun outputs/runs/X
+    tielab rerun outputs/runs/X seed=1
+    """
+    from tielab.rerun import rerun as repeat
+
+    sys.exit(repeat(run, overrides))
+
+
+@main.command()
+@click.argument("run", type=FOLDER)
+@click.option("--prompt", required=True, help="Text to continue.")
+@click.option("--tokens", "num_tokens", default=100, show_default=True, type=click.IntRange(min=1))
+@click.option("--greedy", is_flag=True, help="Take the most likely id each time.")
+@click.option("--temperature", default=1.0, show_default=True, type=float)
+@click.option("--top-k", type=int, help="Draw from the k most likely ids.")
+@click.option("--top-p", type=float, help="Draw from the fewest ids with at least this probability.")
+@click.option("--seed", default=0, show_default=True, type=int)
+@click.option("--checkpoint", default="best", show_default=True, help="best, last, or a file.")
+def sample(run: Path, prompt: str, num_tokens: int, seed: int, checkpoint: str, **how: Any) -> None:
+    """Continue a prompt with the model that RUN trained.
+
+    \b
+    tielab sample outputs/runs/X --prompt "The city" --top-k 50
+    """
+    from tielab.sample import continue_text, load_run
+
+    model, tokenizer = load_run(run, checkpoint)
+    click.echo(prompt + continue_text(model, tokenizer, prompt, num_tokens, seed, **how))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Text from a trained run."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tielab.checkpoint import load_weights, read_checkpoint
+from tielab.data.tokenizer import Tokenizer
+from tielab.errors import RequestError
+from tielab.experiment import build_model, model_identity, read_run_config
+from tielab.models.minigpt import MiniGPT
+from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
+
+
+def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Tokenizer]:
+    """The model and the tokenizer of a run, from its folder alone.
+
+    Args:
+        checkpoint: ``best``, ``last``, or a file.
+
+    Raises:
+        RequestError: not a run, or its checkpoint is missing, truncated or of another model.
+    """
+    for name in (RUN_CONFIG_NAME, TOKENIZER_NAME):
+        if not (run / name).is_file():
+            raise RequestError(f"{run}: no {name} there; give the folder of a run that has begun training")
+    config = read_run_config(run)
+    tokenizer = Tokenizer.from_json((run / TOKENIZER_NAME).read_text(encoding="utf-8"))
+    named = checkpoint in ("best", "last")
+    path = run / "checkpoints" / f"{checkpoint}.ckpt" if named else Path(checkpoint)
+    contents = read_checkpoint(path, model_identity(config, tokenizer))
+    model = build_model(config["model"], tokenizer)
+    load_weights(model, contents)
+    return model.eval(), tokenizer
+
+
+def continue_text(
+    model: MiniGPT, tokenizer: Tokenizer, prompt: str, num_tokens: int, seed: int, **how: Any
+) -> str:
+    """The model's continuation of a prompt, without the prompt.
+
+    Args:
+        how: greedy, temperature, top_k, top_p as in ``MiniGPT.generate``.
+
+    Raises:
+        RequestError: the prompt is empty or holds a character without id, or ``how`` is out of range.
+    """
+    ids = torch.from_numpy(tokenizer.encode(prompt))[None]
+    if ids.numel() == 0:
+        raise RequestError("the prompt is empty; give at least one character")
+    generator = torch.Generator().manual_seed(seed)
+    try:
+        continued = model.generate(ids, num_tokens, generator=generator, **how)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    return tokenizer.decode(continued[0, ids.shape[1] :].numpy())
