@@ -8,7 +8,6 @@ import importlib.metadata
 import logging
 import os
 import platform
-import random
 import sys
 import time
 import traceback
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
-import numpy as np
 import torch
 import yaml
 from lightning.pytorch.loggers import Logger, WandbLogger
@@ -32,7 +30,7 @@ from tielab.data.windows import batch_hash
 from tielab.errors import RequestError
 from tielab.explain import explain
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
-from tielab.models.minigpt import MiniGPT, named_generator
+from tielab.models.minigpt import MiniGPT
 from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME, Record, read_record, write_atomic, write_record
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
@@ -58,11 +56,9 @@ def run_rank(folder: Path) -> int:
     rank = global_rank()
     _log_to_file(folder, rank)
     record = read_record(folder)
-    logger: WandbLogger | None = None
+    fit: Fit | None = None
     try:
-        config = read_run_config(folder)
-        fit = Fit(config, folder, record)
-        logger = fit.wandb_logger
+        fit = Fit(read_run_config(folder), folder, record)
         fit.run()
         record.status, status = "finished", FINISHED
     except (RunInterruptedError, KeyboardInterrupt, SystemExit) as error:
@@ -77,8 +73,7 @@ def run_rank(folder: Path) -> int:
     record.seconds = time.monotonic() - started
     if rank == 0:
         write_record(folder, record)
-        finish_wandb(logger, status, record_summary(record))
-        _hint(logger, record)
+        _finish_loggers(fit, record, status)
     _leave_group()
     return status
 
@@ -119,10 +114,16 @@ class Fit:
             tokens_per_step=tokens_per_step,
             content_hash=self.prepared.validation.content_hash,
             identity=model_identity(config, self.prepared.tokenizer),
+            seed=config["seed"],
         )
         self.data = TextDataModule(config["data"], self.prepared, self.num_steps)
-        self._resume_step = self._check_resume()
-        self.trainer = self._build_trainer()
+        if config["resume_from"] is not None:
+            # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
+            read_checkpoint(Path(config["resume_from"]), self.task.identity)
+        settings = config["trainer"]
+        self.clock = TrainingClock(settings["log_every_n_steps"] * settings["accumulate_grad_batches"])
+        self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
+        self.guard = TieGuard(config["model"]["tied"])
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.config["data"])
@@ -130,19 +131,8 @@ class Fit:
         self.record.seconds_by_phase["data"] = time.monotonic() - self._started
         return prepared
 
-    def _check_resume(self) -> int | None:
-        """The step of the checkpoint to go on from, which is read once here to refuse it early."""
-        if self.config["resume_from"] is None:
-            return None
-        checkpoint = read_checkpoint(Path(self.config["resume_from"]), self.task.identity)
-        return int(checkpoint["global_step"])
-
     def _build_trainer(self) -> L.Trainer:
         settings = self.config["trainer"]
-        accumulate = settings["accumulate_grad_batches"]
-        self.clock = TrainingClock(settings["log_every_n_steps"] * accumulate)
-        self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
-        self.guard = TieGuard(self.config["model"]["tied"])
         named = [build(node, L.Callback) for node in self.config["callbacks"].values()]
         try:
             return L.Trainer(
@@ -151,7 +141,7 @@ class Fit:
                 devices=settings["devices"],
                 num_nodes=settings["num_nodes"],
                 precision=settings["precision"],
-                accumulate_grad_batches=accumulate,
+                accumulate_grad_batches=settings["accumulate_grad_batches"],
                 deterministic=settings["deterministic"],
                 max_epochs=1,
                 max_steps=self.num_steps,
@@ -177,7 +167,8 @@ class Fit:
 
     def _build_loggers(self) -> list[Logger]:
         record = self.record
-        loggers: list[Logger] = [MetricsCsv(self.folder, resume_step=None)]
+        loggers: list[Logger] = [MetricsCsv(self.folder)]
+        observed = {**self.config["model"], "vocab_size": self.prepared.tokenizer.vocab_size}
         for node in self.config["logger"].values():
             logger = build(
                 node,
@@ -186,7 +177,7 @@ class Fit:
                 name=record.run_id,
                 group=record.sweep,
                 job_type="tied" if record.tied else "untied",
-                config=self.config,
+                config={**self.config, "model": observed},
             )
             if isinstance(logger, WandbLogger):
                 self.wandb_logger = logger
@@ -199,30 +190,30 @@ class Fit:
         Raises:
             RunInterruptedError, BrokenTieError, RequestError, or whatever the training raised.
         """
-        self._describe_before()
-        # Initial weights and batch order have generators of their own; this one is for dropout.
-        _seed_global(self.config["seed"], self.trainer.global_rank)
+        trainer = self._build_trainer()
+        self._describe_before(trainer)
+        L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
         try:
-            self.trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
+            trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
         finally:
-            self._describe_after()
+            self._describe_after(trainer)
 
-    def _describe_before(self) -> None:
+    def _describe_before(self, trainer: L.Trainer) -> None:
         record = self.record
         record.versions = versions()
         record.num_threads = torch.get_num_threads()
-        record.device = device_name(self.trainer)
+        record.device = device_name(trainer)
         record.parameters = parameter_ledger(self.model)
         record.flops_per_token = flops_per_token(self.model)
         record.data = self.prepared.summary()
         record.body_hash = body_hash(self.model)
         record.batch_hash = batch_hash(self.data.order)
         record.num_steps = self.num_steps
-        if self.trainer.is_global_zero:
+        if trainer.is_global_zero:
             write_record(self.folder, record)
             write_atomic(self.folder / TOKENIZER_NAME, self.prepared.tokenizer.to_json())
 
-    def _describe_after(self) -> None:
+    def _describe_after(self, trainer: L.Trainer) -> None:
         record, task = self.record, self.task
         record.num_processes = task.num_processes
         record.tie_observed = self.guard.observed
@@ -235,7 +226,7 @@ class Fit:
             record.best_validation = asdict(min(task.validations, key=lambda v: v.bits_per_byte))
         throughput = self.throughput.summary(task.num_processes or 1)
         record.throughput = asdict(throughput) if throughput else None
-        record.peak_memory_bytes = peak_memory_bytes(self.trainer)
+        record.peak_memory_bytes = peak_memory_bytes(trainer)
         record.seconds_by_phase |= {"train": self.clock.seconds, "validation": task.validation_seconds}
         record.weights_hash = weights_hash(self.model)
 
@@ -302,14 +293,6 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _seed_global(seed: int, rank: int) -> None:
-    generator = named_generator(seed, f"dropout of rank {rank}")
-    number = int(torch.randint(2**31, (), generator=generator))
-    torch.manual_seed(number)
-    np.random.seed(number)
-    random.seed(number)
-
-
 def _log_to_file(folder: Path, rank: int) -> None:
     """Everything that is logged or warned goes to the run's log; warnings of ours also to standard error."""
     name = "run.log" if rank == 0 else f"run.rank{os.environ.get('RANK') or os.environ.get('LOCAL_RANK')}.log"
@@ -337,7 +320,9 @@ def _describe(error: BaseException) -> dict[str, str]:
     return {"type": kind, "message": message, "traceback": text}
 
 
-def _hint(logger: WandbLogger | None, record: Record) -> None:
+def _finish_loggers(fit: "Fit | None", record: Record, status: int) -> None:
+    logger = fit.wandb_logger if fit is not None else None
+    finish_wandb(logger, status, record_summary(record))
     if logger is not None and os.environ.get("WANDB_MODE") == "offline":
         log.info(offline_hint(str(logger.save_dir), record.run_id))
 

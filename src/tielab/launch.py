@@ -8,6 +8,7 @@ process group of one job cannot reach the next.
 import contextlib
 import ctypes
 import functools
+import hashlib
 import json
 import logging
 import multiprocessing
@@ -214,6 +215,7 @@ def create_run(
         host=socket.gethostname(),
         commit=commit,
         dirty=dirty,
+        code_hash=code_hash(),
         sweep=sweep,
         rerun_of=rerun_of,
     )
@@ -227,6 +229,16 @@ def run_yaml(config: dict[str, Any]) -> str:
     defaults = [SCHEMA_NAME, LAYOUT_NAME, "_self_", *({group: None} for group in RERUN_GROUPS)]
     body = yaml.safe_dump({"defaults": defaults, **config}, sort_keys=False, allow_unicode=True)
     return f"# Repeat: python train.py --config-dir <this folder> --config-name run [key=value ...]\n{body}"
+
+
+@functools.cache
+def code_hash() -> str:
+    """16 hex digits over the names and contents of this package's source files."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 @functools.cache

@@ -67,6 +67,8 @@ class Record:
     host: str | None = None
     commit: str | None = None
     dirty: bool | None = None
+    code_hash: str | None = None
+    """Of the package's source files: tells two dirty checkouts apart."""
     versions: dict[str, str] = field(default_factory=dict)
     device: str | None = None
     """Name of the device one process trained on."""

@@ -16,7 +16,7 @@ RESULTS = (
 """Equal bit for bit where the circumstances are."""
 
 CIRCUMSTANCES = (
-    "config_hash", "commit", "dirty", "versions", "device", "num_threads", "num_processes",
+    "config_hash", "code_hash", "versions", "device", "num_threads", "num_processes",
     "data.corpus_hash", "data.tokenizer_hash", "body_hash", "batch_hash",
 )  # fmt: skip
 """What a result may depend on."""

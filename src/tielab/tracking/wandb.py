@@ -81,8 +81,8 @@ def wandb_logger(
         resumed: Go on with the run of that id instead of starting one.
 
     Raises:
-        RequestError: the mode is unknown, the key is malformed or refused, or ``online`` was asked for
-            and is impossible.
+        RequestError: the mode is unknown, the key is malformed, wandb takes no such project or tag or a
+            second run of this id, or ``online`` was asked for and is impossible.
     """
     arguments: dict[str, Any] = {
         "name": name,
@@ -92,7 +92,7 @@ def wandb_logger(
         "entity": entity,
         "group": group,
         "job_type": job_type,
-        "tags": list(tags or []),
+        "tags": [str(tag) for tag in tags or []],
         "config": config | flat_config(config),
         "resume": "allow" if resumed else "never",
     }
@@ -184,7 +184,7 @@ def _start(arguments: dict[str, Any], asked: str) -> WandbLogger:
     mode = asked if asked in ("offline", "disabled") else _online_if_key(asked)
     try:
         return _open(arguments, mode)
-    except UsageError as error:
+    except (UsageError, ValueError) as error:
         raise RequestError(f"W&B refuses the run: {_one_line(error)}") from None
     except CommError as error:
         if asked == "online" or isinstance(error, AuthenticationError):

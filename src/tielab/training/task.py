@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from tielab.errors import RequestError
-from tielab.models.minigpt import MiniGPT
+from tielab.models.minigpt import MiniGPT, named_generator
 from tielab.record import Validation
 from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums
 from tielab.training.optim import build_optimizer, build_schedule
@@ -31,6 +31,7 @@ class LanguageModelTask(L.LightningModule):
         tokens_per_step: training tokens in one of them, all processes together.
         content_hash: of the validation split.
         identity: plain values that a checkpoint carries and that must agree when it is loaded.
+        seed: keys dropout.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class LanguageModelTask(L.LightningModule):
         tokens_per_step: int,
         content_hash: str,
         identity: dict[str, Any],
+        seed: int,
     ):
         super().__init__()
         self.model = model
@@ -51,6 +53,7 @@ class LanguageModelTask(L.LightningModule):
         self.tokens_per_step = tokens_per_step
         self.content_hash = content_hash
         self.identity = identity
+        self.seed = seed
         self.scores = MetricCollection(
             {
                 "sums": TokenSums(),
@@ -88,6 +91,12 @@ class LanguageModelTask(L.LightningModule):
     def on_train_start(self) -> None:
         count = self.trainer.strategy.reduce(torch.ones((), device=self.device), reduce_op="sum")
         self.num_processes = int(count)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        # Keyed by the position in the run, dropout is the same in both arms and after a resume.
+        if self.model.dropout > 0:
+            name = f"dropout of rank {self.global_rank} after {self.tokens_seen} tokens"
+            torch.manual_seed(named_generator(self.seed, name).initial_seed())
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Mean loss in nats of one micro-batch: ids (B, T), targets (B, T)."""

@@ -252,3 +252,9 @@ def test_a_tokenizer_that_loses_text_is_refused_before_any_training(
 
 def test_a_bpe_file_is_the_librarys_own_format() -> None:
     assert json.loads(build("bpe", 270).to_json())["model"]["type"] == "BPE"
+
+
+def test_characters_at_the_limits_of_utf8_lengths_come_back() -> None:
+    text = "a\u007f\u0080\u07ff\u0800\uffff\U00010000\U0010ffff"
+    ids = build("char", 257, byte_fallback=True).encode(text)
+    assert bytes(ids.tolist()) == text.encode()

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("wandb_environment")
 
 def start(save_dir: Path, run_id: str = "run-1", mode: str = "offline", **more: Any) -> WandbLogger:
     arguments: dict[str, Any] = {
-        "project": "tielab", "entity": None, "mode": mode, "save_dir": save_dir, "tags": ["smoke", "128"],
+        "project": "tielab", "entity": None, "mode": mode, "save_dir": save_dir, "tags": ["smoke", 128],
         "run_id": run_id, "name": "untied-128-s3", "group": "sweep-7", "job_type": "untied",
         "config": CONFIG,
     }  # fmt: skip
@@ -223,9 +223,10 @@ class TestMode:
         with pytest.raises(RequestError, match="W&B mode onlin is not one of auto, online"):
             start(tmp_path, mode="onlin")
 
-    def test_a_project_that_wandb_refuses_is_one_line(self, tmp_path: Path) -> None:
-        with pytest.raises(RequestError, match=r"^W&B refuses the run: Invalid project name 'a/b'.*$"):
-            start(tmp_path, project="a/b")
+    @pytest.mark.parametrize("refused", [{"project": "a/b"}, {"tags": ["t" * 65]}, {"run_id": "a/b"}])
+    def test_what_wandb_refuses_is_one_line(self, tmp_path: Path, refused: dict[str, Any]) -> None:
+        with pytest.raises(RequestError, match=r"^W&B refuses the run: .+$"):
+            start(tmp_path, **refused)
 
     def test_online_without_a_server_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,202 @@
+"""Every option composes; every wrong request is one line, status 2, and leaves nothing behind."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf.errors import OmegaConfBaseException
+
+from conftest import ROOT
+from tielab.config import RUN_ONLY_KEYS, check_config, config_hash, known_keys, plain, register
+from tielab.errors import RequestError
+
+CONF = ROOT / "conf"
+OPTIONS = sorted(
+    f"{path.parent.name}={path.stem}" for path in CONF.glob("*/*.yaml") if not path.stem.startswith("_")
+)
+NEEDS = {
+    "vocab=bpe": ["data.tokenizer.vocab_size=700"],
+    "vocab=gpt2": ["data.tokenizer.path=/some/folder"],
+    "data=text": ["data.paths=[a.txt]"],
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _hydra():
+    register(CONF)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def composed(*overrides):
+    return plain(compose("config", overrides=list(overrides)))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_composes_and_can_be_run(option):
+    check_config(composed(option, *NEEDS.get(option, [])))
+
+
+def test_defaults():
+    config = composed()
+    assert config["model"]["tied"] is True
+    assert config["model"]["vocab_size"] == config["data"]["tokenizer"]["vocab_size"] == 4096
+    assert (config["model"]["embed_dim"], config["model"]["num_layers"]) == (128, 4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "value"),
+    [
+        (["tying=untied"], "tied", False),
+        (["tying=untied", "model.tied=true"], "tied", True),
+        (["width=d64"], "embed_dim", 64),
+        (["width=d64", "model=nano"], "embed_dim", 64),
+        (["vocab=bpe1024"], "vocab_size", 1024),
+        (["data.block_size=32"], "block_size", 32),
+        (["seed=7"], "seed", 7),
+    ],
+)
+def test_groups_set_the_model(overrides, key, value):
+    assert composed(*overrides)["model"][key] == value
+
+
+def test_gpt2_small_preset_has_the_literal_count():
+    import torch
+
+    from tielab.models.accounting import parameter_ledger
+    from tielab.models.minigpt import MiniGPT
+
+    model = composed("model=gpt2_small", "vocab=gpt2", "data.block_size=1024", "data.tokenizer.path=x")["model"]
+    arguments = {k: v for k, v in model.items() if k != "_target_"}
+    with torch.device("meta"):
+        assert parameter_ledger(MiniGPT(**arguments))["total"] == 124_439_808
+        default = composed()["model"]
+        ledger = parameter_ledger(MiniGPT(**{k: v for k, v in default.items() if k != "_target_"}))
+        assert ledger["total"] == 1_334_016
+
+
+WRONG = [
+    (["model.num_heads=3"], "model.embed_dim=128 cannot be split over model.num_heads=3"),
+    (["model.vocab_size=300"], "model.vocab_size=300 differs from data.tokenizer.vocab_size=4096"),
+    (["model.block_size=64"], "model.block_size=64 differs from data.block_size=128"),
+    (["trainer.devices=0"], "trainer.devices=0 is out of range"),
+    (["trainer.devices=2"], "trainer.devices=2 x trainer.num_nodes=1 needs trainer=ddp"),
+    (["trainer=ddp_cpu", "trainer.devices=3"], "data.batch_size=16 cannot be split over 3 processes"),
+    (["trainer.accumulate_grad_batches=3"], "cannot be split over 1 processes x 3 micro-batches"),
+    (["trainer.precision=int8"], "trainer.precision=int8 is not one of 32-true"),
+    (["model.dropout=1"], r"model.dropout=1.0 is out of range: it must lie in [0, 1)"),
+    (["schedule.final_fraction=1.5"], "schedule.final_fraction=1.5 is out of range"),
+    (["optimizer.learning_rate=.nan"], "optimizer.learning_rate=nan is out of range"),
+    (["optimizer.learning_rate=.inf"], "optimizer.learning_rate=inf is out of range"),
+    (["optimizer.weight_decay=-1"], "optimizer.weight_decay=-1.0 is out of range"),
+    (["data.stride=129"], "data.stride=129 would skip tokens"),
+    (["data.eval_stride=129"], "data.eval_stride=129 would skip tokens"),
+    (["vocab=byte", "data.tokenizer.vocab_size=300"], "a byte tokenizer has exactly 256 ids"),
+    (["vocab=bpe", "data.tokenizer.vocab_size=255"], "a byte-level BPE starts from 256 bytes"),
+    (["vocab=gpt2"], "data.tokenizer.kind=file needs data.tokenizer.path"),
+    (["data=text"], "data=text needs files"),
+    (["data.paths=[a.txt]"], "data.paths and data.document belong to data=text"),
+    (["resume_from=/nope.ckpt"], "resume_from=/nope.ckpt: no such file"),
+    (["+model.teid=true"], "unknown key model.teid; did you mean model.tied?"),
+    (["+foo=1"], "unknown key foo"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(o) for o, _ in WRONG])
+def test_wrong_combinations_are_refused_in_one_line(overrides, message):
+    with pytest.raises(RequestError) as error:
+        check_config(composed(*overrides))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_value_is_not_a_default():
+    with pytest.raises(OmegaConfBaseException, match="tokenizer.vocab_size"):
+        composed("vocab=bpe")
+
+
+def test_hash_ignores_run_only_keys_and_nothing_else():
+    base = composed()
+    for change in ("logger=none", "launch=spawn", "data.num_workers=2", "~callbacks.progress", "output_dir=x"):
+        assert config_hash(composed(change)) == config_hash(base), change
+    for change in ("seed=1", "model.tied=false", "data.stride=64", "trainer.num_threads=7", "~callbacks.best"):
+        assert config_hash(composed(change)) != config_hash(base), change
+    for key in RUN_ONLY_KEYS:
+        assert key in known_keys() or key.startswith("callbacks."), key
+
+
+def test_every_key_of_the_schema_has_a_value_in_the_default_config():
+    config = composed()
+    for key in known_keys():
+        node = config
+        for part in key.split("."):
+            assert part in node, key
+            node = node[part]
+
+
+def loaded_modules(*arguments):
+    script = (
+        "import runpy, sys; sys.argv = ['train.py', *sys.argv[1:]]\n"
+        f"try: runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')\n"
+        "except SystemExit as stop: print('status', stop.code)\n"
+        "print('heavy', [m for m in ('torch', 'lightning', 'pandas', 'scipy', 'wandb') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    return found.stdout.splitlines()[-2:], found.stderr
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["model.tied=maybe"], 2)])
+def test_help_and_errors_come_without_heavy_imports(arguments, status, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines, _ = loaded_modules(*arguments)
+    assert lines[-1] == "heavy []"
+    assert status == 0 or lines[0] == f"status {status}"
+
+
+BAD_COMMANDS = [
+    (["model.tied=maybe"], "model.tied: Value 'maybe' is not a valid bool"),
+    (["model.teid=true"], "unknown key model.teid; did you mean model.tied?"),
+    (["widht=d64"], "unknown key widht; did you mean width?"),
+    (["width=d77"], "width=d77 is not an option"),
+    (["width=64"], "names, found a number"),
+    (["data.corpus=wikki"], "expected one of [wiki, code, text]"),
+    (["vocab=bpe"], "data.tokenizer.vocab_size has no value"),
+    (["model.tied=[,"], "model.tied=[,"),
+    (["trainer=gpu"], "0 found on this machine"),
+    (["-m", "model.tied=true,maybe"], "model.tied: Value 'maybe'"),
+    (["-m", "model.tied=true,false", "model.num_heads=4,3"], "cannot be split over model.num_heads=3"),
+    (["output_dir=/dev/null/x"], "choose another output_dir"),
+    (["-m", "output_dir=/dev/null/x", "seed=0,1"], "choose another output_dir"),
+    (["data=text", "data.paths=[missing.txt]"], "missing.txt"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS, ids=[" ".join(a) for a, _ in BAD_COMMANDS])
+def test_bad_commands(arguments, message, train, tmp_path):
+    done = train(*arguments)
+    assert done.returncode == 2, done
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_bad_data(train, corpus, tmp_path):
+    """Wrong data is found before a job's folder exists, in a sweep before the first job."""
+    empty, latin = tmp_path / "empty.txt", tmp_path / "latin.txt"
+    empty.write_text("")
+    latin.write_bytes("na\xefve".encode("latin-1"))
+    cases = [
+        ([f"data.paths=[{empty}]"], "empty.txt"),
+        ([f"data.paths=[{latin}]"], "UTF-8"),
+        ([f"data.paths=[{corpus}]", "data.block_size=100000"], "data.block_size=100000"),
+        ([f"data.paths=[{corpus}]", "vocab=bpe", "data.tokenizer.vocab_size=50000"], "vocab_size<="),
+    ]
+    for overrides, message in cases:
+        done = train("-m", "model.tied=true,false", "data=text", "vocab=byte", *overrides)
+        assert done.returncode == 2, done
+        assert message in done.stderr
+        assert sum(line.startswith("error: ") for line in done.stderr.splitlines()) == 1
+        assert not list(Path(tmp_path).glob("outputs/*/*")), overrides

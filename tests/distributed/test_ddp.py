@@ -1,0 +1,84 @@
+"""Two real processes: counted, in one folder per job, with the losses of one process."""
+
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from conftest import ROOT
+from tielab.record import read_record
+
+pytestmark = pytest.mark.distributed
+
+
+def losses(folder):
+    table = pd.read_csv(folder / "metrics.csv", float_precision="round_trip")
+    return table["train/loss"].dropna().to_list(), table["val/loss"].dropna().to_list()
+
+
+def test_sweep_over_process_counts_tells_the_truth(train, tiny, tmp_path):
+    """In one process this sweep would report two processes and have run one on half the data."""
+    done = train("-m", *tiny, "trainer=ddp_cpu", "trainer.devices=1,2", "model.tied=true,false", "model.dropout=0.0")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == ["0", "1", "2", "3"]
+    for one, two in (("0", "2"), ("1", "3")):
+        a, b = read_record(folder / one), read_record(folder / two)
+        assert (a.num_processes, b.num_processes) == (1, 2)
+        assert a.tied == b.tied == b.tie_observed
+        assert a.tokens_seen == b.tokens_seen == 4096
+        assert a.parameters == b.parameters
+        assert a.batch_hash == b.batch_hash
+        assert a.validation["num_tokens"] == b.validation["num_tokens"]
+        assert a.validation["num_bytes"] == b.validation["num_bytes"]
+        for first, second in zip(losses(folder / one), losses(folder / two), strict=True):
+            assert first == pytest.approx(second, abs=1e-5)
+
+
+def test_accumulation_over_two_processes_gives_the_same_losses(train, tiny, tmp_path):
+    for name, overrides in (
+        ("plain", ()),
+        ("split", ("trainer=ddp_cpu", "trainer.devices=2", "trainer.accumulate_grad_batches=2")),
+    ):
+        done = train(*tiny, *overrides, f"output_dir={name}")
+        assert done.returncode == 0, done.stderr
+    folders = [next((tmp_path / name / "runs").iterdir()) for name in ("plain", "split")]
+    assert losses(folders[0])[0] == pytest.approx(losses(folders[1])[0], abs=1e-5)
+    assert read_record(folders[1]).num_steps == read_record(folders[0]).num_steps == 32
+
+
+def test_two_nodes(train, tiny, tmp_path):
+    """Two launches that meet at one address, as on two machines."""
+    from tielab.launch import _free_port
+
+    missing = train(*tiny, "trainer=ddp_cpu", "trainer.num_nodes=2")
+    assert missing.returncode == 2
+    assert "MASTER_ADDR, MASTER_PORT, NODE_RANK" in missing.stderr
+    port = str(_free_port())
+    command = [sys.executable, str(ROOT / "train.py"), *tiny, "trainer=ddp_cpu", "trainer.num_nodes=2"]
+    nodes = [
+        subprocess.Popen(
+            [*command, f"output_dir=node{rank}"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    printed = [node.communicate(timeout=120)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], printed
+    record = read_record(next((tmp_path / "node0" / "runs").iterdir()))
+    assert record.num_processes == 2
+
+
+@pytest.mark.parametrize("launch", ["spawn", "torchrun"])
+def test_other_ways_to_start(launch, train, tiny, tmp_path):
+    done = train(*tiny, f"launch={launch}", "trainer=ddp_cpu", "trainer.devices=2")
+    assert done.returncode == 0, done.stderr
+    assert read_record(next((tmp_path / "outputs" / "runs").iterdir())).num_processes == 2
+
+
+def test_inline(train, tiny, tmp_path):
+    done = train(*tiny, "launch=inline")
+    assert done.returncode == 0, done.stderr
+    assert read_record(next((tmp_path / "outputs" / "runs").iterdir())).finished

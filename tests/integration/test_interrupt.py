@@ -1,0 +1,80 @@
+"""Ctrl-C leaves a record that says so and a checkpoint from which the run goes on exactly."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import ROOT
+from tielab.record import read_record
+
+
+def start(tmp_path, *arguments):
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_rows(tmp_path, process, num_rows):
+    """Until some metrics.csv has so many rows."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in tmp_path.glob("outputs/*/**/metrics.csv"):
+            if len(path.read_text().splitlines()) > num_rows:
+                return path.parent
+        time.sleep(0.02)
+    raise AssertionError(f"no metrics: {process.communicate()}")
+
+
+def children_of(pid):
+    found = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
+    return [line for line in found.splitlines()[1:] if line.split()[1] == str(pid)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path):
+    long = (*tiny, "budget.tokens=262144", "budget.num_validations=1", "model.dropout=0.1")
+    process = start(tmp_path, "-m", "seed=0,1", *long)
+    folder = wait_for_rows(tmp_path, process, 3)
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (out, err)
+    assert not children_of(process.pid)
+    record = read_record(folder)
+    assert record.status == "interrupted"
+    assert record.tokens_seen < 262144
+    assert "Traceback" not in err
+    assert "interrupted" in out  # the table's notes
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["0"]  # the sweep stopped
+
+    # Going on from the checkpoint equals never having stopped.
+    if number == signal.SIGINT:
+        checkpoint = folder / "checkpoints" / "last.ckpt"
+        resumed = train(*long, f"resume_from={checkpoint}", "output_dir=resumed")
+        whole = train(*long, "output_dir=whole")
+        assert (resumed.returncode, whole.returncode) == (0, 0), resumed.stderr + whole.stderr
+        records = [read_record(next((tmp_path / name / "runs").iterdir())) for name in ("resumed", "whole")]
+        assert records[0].weights_hash == records[1].weights_hash
+        assert records[0].validation == records[1].validation
+        assert records[0].initial_loss == records[1].initial_loss
+        assert records[0].train_loss == records[1].train_loss
+
+
+def test_a_killed_parent_takes_its_children_along(tiny, tmp_path):
+    process = start(tmp_path, *tiny, "budget.tokens=2621440")
+    folder = wait_for_rows(tmp_path, process, 2)
+    process.kill()
+    process.communicate()
+    rows = -1
+    for _ in range(40):  # the watch looks once a second
+        time.sleep(0.5)
+        before, rows = rows, len((folder / "metrics.csv").read_text().splitlines())
+        if before == rows and read_record(folder).status == "running":
+            time.sleep(1)
+            if rows == len((folder / "metrics.csv").read_text().splitlines()):
+                return
+    raise AssertionError("the job went on without its parent")

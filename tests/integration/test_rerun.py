@@ -1,0 +1,101 @@
+"""A run repeats from its folder, bit for bit, and a checkpoint goes only where it belongs."""
+
+import shutil
+
+import pytest
+import yaml
+
+from tielab.record import read_record
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, tiny, cache_dir):
+    """A finished tied run with dropout."""
+    import subprocess
+    import sys
+
+    from conftest import ROOT
+
+    cwd = tmp_path_factory.mktemp("run")
+    command = [sys.executable, str(ROOT / "train.py"), *tiny, "model.dropout=0.1"]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (cwd / "outputs" / "runs").iterdir()
+    return folder
+
+
+def only_run(tmp_path):
+    (folder,) = (tmp_path / "outputs" / "runs").iterdir()
+    return read_record(folder)
+
+
+def test_rerun_reproduces_bit_for_bit(run_folder, tielab, tmp_path):
+    done = tielab("rerun", run_folder)
+    assert done.returncode == 0, done.stderr
+    original, repeated = read_record(run_folder), only_run(tmp_path)
+    assert repeated.weights_hash == original.weights_hash
+    assert repeated.validation == original.validation
+    assert repeated.rerun_of == original.run_id
+    assert repeated.run_id != original.run_id
+    assert f"reproduced bit for bit: weights {original.weights_hash}" in done.stdout
+
+
+def test_rerun_with_another_value_names_what_differs(run_folder, tielab, tmp_path):
+    done = tielab("rerun", run_folder, "seed=1", "model.seed=1")
+    assert done.returncode == 0, done.stderr
+    assert "the results differ:" in done.stdout
+    assert "config_hash:" in done.stdout
+    assert "body_hash:" in done.stdout
+    assert only_run(tmp_path).seed == 1
+
+
+def test_hydras_way_is_the_same_and_keeps_types_groups_and_sweeps(run_folder, train, tmp_path):
+    where = ("--config-dir", run_folder, "--config-name", "run")
+    typo = train(*where, "model.teid=false")
+    assert (typo.returncode, typo.stderr.startswith("error: unknown key model.teid")) == (2, True)
+    maybe = train(*where, "model.tied=maybe")
+    assert (maybe.returncode, "not a valid bool" in maybe.stderr) == (2, True)
+    done = train("-m", *where, "model.tied=true,false", "schedule=cosine")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    original = read_record(run_folder)
+    assert read_record(folder / "0").weights_hash == original.weights_hash
+    assert read_record(folder / "0").rerun_of == original.run_id
+    assert read_record(folder / "1").tied is False
+
+
+def test_the_environment_does_not_change_a_rerun(run_folder, train, tmp_path):
+    config = yaml.safe_load((run_folder / "run.yaml").read_text())
+    done = train("--config-dir", run_folder, "--config-name", "run", "--cfg", "job", env={"TIELAB_CACHE": "/elsewhere"})
+    assert yaml.safe_load(done.stdout) == {k: v for k, v in config.items() if k != "defaults"}
+
+
+def test_a_checkpoint_of_the_other_arm_is_refused(run_folder, train, tiny, tmp_path):
+    checkpoint = run_folder / "checkpoints" / "last.ckpt"
+    done = train(*tiny, f"resume_from={checkpoint}", "model.tied=false")
+    assert done.returncode == 2, done.stderr
+    assert "trained with model.tied=true, this run asks for model.tied=false" in done.stderr
+    assert not list(tmp_path.glob("outputs/runs/*"))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "text", "pickle"])
+def test_a_damaged_checkpoint_is_refused(damage, run_folder, tielab, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder, copy)
+    path = copy / "checkpoints" / "best.ckpt"
+    whole = path.read_bytes()
+    contents = {"truncated": whole[: len(whole) // 2], "text": b"hello", "pickle": b"cos\nsystem\n(S'touch x'\ntR."}
+    path.write_bytes(contents[damage])
+    done = tielab("sample", copy, "--prompt", "a")
+    assert done.returncode == 2, done
+    assert "is truncated or not a checkpoint" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_that_is_no_run(tielab, tmp_path):
+    for command in (("rerun", tmp_path), ("sample", tmp_path, "--prompt", "a"), ("report", tmp_path / "no")):
+        done = tielab(*command)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("error: ")

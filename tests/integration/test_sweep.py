@@ -1,0 +1,205 @@
+"""The main job as a person does it: one command, one folder, one table that equals the records."""
+
+import csv
+import json
+import re
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from tielab.data.prepare import prepare
+from tielab.data.windows import batch_hash, num_training_windows
+from tielab.record import read_record
+from wandb_offline import read_offline_run, run_files
+
+ARMS = {"0": True, "1": False}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory, tiny, cache_dir):
+    """A finished sweep over both arms, with W&B offline: (folder of the sweep, what was printed)."""
+    import subprocess
+    import sys
+
+    from conftest import ROOT
+
+    cwd = tmp_path_factory.mktemp("sweep")
+    command = [sys.executable, str(ROOT / "train.py"), "-m", "model.tied=true,false", *tiny, "logger=wandb"]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (cwd / "outputs" / "sweeps").iterdir()
+    return folder, done
+
+
+def test_one_folder_per_job_with_everything_in_it(sweep):
+    folder, _ = sweep
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "multirun.yaml"]
+    for job in ARMS:
+        names = {path.name for path in (folder / job).iterdir()}
+        assert names == {"run.yaml", "record.json", "metrics.csv", "run.log", "tokenizer.json", "checkpoints"}
+        assert {p.name for p in (folder / job / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+
+
+def test_records_say_what_happened(sweep):
+    folder, _ = sweep
+    for job, tied in ARMS.items():
+        record = read_record(folder / job)
+        assert record.status == "finished"
+        assert record.tied is tied
+        assert record.tie_observed is tied
+        assert record.num_processes == 1
+        assert record.num_steps == 32
+        assert record.tokens_seen == 4096
+        assert record.sweep == folder.name
+        assert sum(n for k, n in record.parameters.items() if k != "total") == record.parameters["total"]
+        assert record.validation["tokens_seen"] == 4096
+        assert record.validation["num_tokens"] == record.data["validation"]["num_tokens"] - 1
+        assert abs(record.initial_loss - 4.16) < 0.3  # ln 64
+        assert record.train_loss < record.initial_loss
+        assert record.throughput["median"] > 0
+        assert record.peak_memory_bytes > 2**20
+        assert record.error is None
+    tied, untied = (read_record(folder / job) for job in ARMS)
+    assert untied.parameters["total"] - tied.parameters["total"] == 64 * 32
+    assert tied.flops_per_token == untied.flops_per_token
+
+
+def test_arms_differ_in_the_head_alone(sweep):
+    folder, _ = sweep
+    tied, untied = (read_record(folder / job) for job in ARMS)
+    for name in ("body_hash", "batch_hash", "tokens_seen", "code_hash"):
+        assert getattr(tied, name) == getattr(untied, name), name
+    assert tied.validation["content_hash"] == untied.validation["content_hash"]
+    assert tied.data == untied.data
+    assert tied.weights_hash != untied.weights_hash
+    assert tied.config_hash != untied.config_hash
+
+
+def test_the_record_names_the_batches_that_were_used(sweep):
+    folder, _ = sweep
+    record = read_record(folder / "0")
+    data = record.config["data"]
+    from tielab.data.windows import TrainingOrder
+
+    tokens = prepare(data).train.num_tokens
+    num_windows = num_training_windows(tokens, data["block_size"], data["stride"])
+    assert record.batch_hash == batch_hash(TrainingOrder(num_windows, data["batch_size"], data["seed"]))
+
+
+def test_the_table_equals_the_records(sweep, tielab, tmp_path):
+    folder, done = sweep
+    file = tmp_path / "table.csv"
+    printed = tielab("report", folder, "--csv", file)
+    assert printed.returncode == 0, printed.stderr
+    rows = list(csv.DictReader(file.open()))
+    for row, job in zip(rows, ARMS, strict=True):
+        record = read_record(folder / job)
+        assert float(row["perplexity"]) == record.validation["perplexity"]
+        assert float(row["bits_per_byte"]) == record.validation["bits_per_byte"]
+        assert int(row["parameters"]) == record.parameters["total"]
+        assert float(row["tokens_per_second"]) == record.throughput["median"]
+        assert f"{record.validation['bits_per_byte']:.4f}" in done.stdout
+        assert f"{record.validation['perplexity']:.2f}" in done.stdout
+        assert f"{record.parameters['total']:,}" in done.stdout
+    assert "one seed: no claim" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert printed.stdout.strip() in done.stdout
+
+
+def test_the_last_row_of_metrics_is_the_validation_of_the_record(sweep):
+    folder, _ = sweep
+    table = pd.read_csv(folder / "0" / "metrics.csv", float_precision="round_trip")
+    record = read_record(folder / "0")
+    validations = table.dropna(subset="val/bits_per_byte")
+    assert list(validations["step"]) == [16, 32]
+    assert validations["val/bits_per_byte"].iloc[-1] == record.validation["bits_per_byte"]
+    assert validations["val/bits_per_byte"].min() == record.best_validation["bits_per_byte"]
+    training = table.dropna(subset="train/loss")
+    assert list(training["step"]) == [1, 10, 20, 30, 32]
+    assert training["train/loss"].iloc[0] == record.initial_loss
+    assert (table["tokens"] == table["step"] * 128).all()
+
+
+def test_checkpoints_load_without_executing_anything(sweep):
+    folder, _ = sweep
+    for job, tied in ARMS.items():
+        for name in ("best", "last"):
+            contents = torch.load(folder / job / "checkpoints" / f"{name}.ckpt", weights_only=True)
+            assert contents["tielab"]["identity"]["model.tied"] is tied
+            assert ("model.lm_head.weight" in contents["state_dict"]) is not tied
+
+
+def test_wandb_has_a_run_per_job(sweep):
+    folder, done = sweep
+    outputs = folder.parents[1]
+    runs = {run.config["tied"]: run for run in map(read_offline_run, run_files(outputs))}
+    assert set(runs) == {True, False}
+    for job, tied in ARMS.items():
+        record, run = read_record(folder / job), runs[tied]
+        assert run.run_id == record.run_id
+        assert run.group == folder.name
+        assert run.job_type == ("tied" if tied else "untied")
+        assert run.exit_code == 0
+        assert run.config["model"]["tied"] is tied
+        assert run.config["vocab_size"] == run.config["model"]["vocab_size"] == 64
+        last = [row for row in run.history if "val/bits_per_byte" in row][-1]
+        assert last["val/bits_per_byte"] == record.validation["bits_per_byte"]
+        assert last["tokens"] == 4096
+        assert run.summary["parameters"]["total"] == record.parameters["total"]
+    assert done.stderr.count("wandb sync") == 2
+    assert done.stderr.count("wandb leet") == 2
+
+
+def test_progress_off_a_terminal_is_a_few_lines(sweep):
+    _, done = sweep
+    assert len(done.stderr.splitlines()) < 20
+    assert done.stdout.count("-> outputs/sweeps/") == 2
+
+
+def test_run_yaml_is_resolved(sweep):
+    folder, _ = sweep
+    text = (folder / "0" / "run.yaml").read_text()
+    assert "${" not in text
+    config = yaml.safe_load(text)
+    assert config["model"]["seed"] == config["data"]["seed"] == 0
+    assert config["defaults"][:3] == ["tielab_schema", "tielab_layout", "_self_"]
+
+
+def test_report_reads_the_newest_sweep_by_default(sweep, tielab):
+    folder, _ = sweep
+    done = tielab("report", "--json", cwd=folder.parents[2])
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["tied"] for row in rows] == [True, False]
+
+
+def test_sample(sweep, tielab):
+    folder, _ = sweep
+    arguments = ("sample", folder / "0", "--prompt", "abc", "--tokens", 20, "--seed", 3)
+    first, second = tielab(*arguments), tielab(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert first.stdout.startswith("abc")
+    assert len(first.stdout.rstrip("\n")) >= len("abc")
+    wrong = tielab("sample", folder / "0", "--prompt", "abc", "--temperature", 0)
+    assert wrong.returncode == 2
+    assert re.fullmatch(r"error: temperature 0.0 must be greater than 0.*\n", wrong.stderr)
+
+
+def test_a_failed_job_is_reported_and_the_others_run(train, tiny, tmp_path):
+    done = train(
+        "-m", *tiny, "+callbacks.stop._target_=lightning.pytorch.callbacks.EarlyStopping",
+        "+callbacks.stop.monitor=val/loss,nope,val/perplexity",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    records = [read_record(folder / job) for job in "012"]
+    assert [record.status for record in records] == ["finished", "failed", "finished"]
+    assert "nope" in records[1].error["message"]
+    assert "Traceback" in records[1].error["traceback"]
+    assert records[1].validation is None or records[1].validation["tokens_seen"] < 4096
+    assert f"FAILED outputs/sweeps/{folder.name}/1: RuntimeError" in done.stderr
+    assert "2 of 3 runs" in done.stdout
+    assert "failed" in done.stdout
+    assert "nope" in (folder / "1" / "run.log").read_text()
