@@ -70,6 +70,8 @@ def run_rank(folder: Path) -> int:
         if isinstance(error, RequestError):
             status = REFUSED
         log.debug("failed", exc_info=True)
+    if not record.finished:
+        record.validation = None  # was of some earlier step
     record.seconds = time.monotonic() - started
     if rank == 0:
         write_record(folder, record)

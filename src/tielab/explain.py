@@ -3,7 +3,7 @@
 import errno
 import re
 
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from tielab.config import suggest, suggest_key
@@ -14,10 +14,12 @@ def explain(error: BaseException) -> str | None:
     """One line for an error in the request, None for anything else (a fault of ours)."""
     if isinstance(error, RequestError):
         return _one_line(str(error))
+    if isinstance(error, MissingConfigException):  # an OSError as well
+        return _explain_missing_option(str(error))
     if isinstance(error, OSError):
         return _explain_os_error(error)
-    if isinstance(error, MissingConfigException):
-        return _explain_missing_option(str(error))
+    if isinstance(error, OverrideParseException):
+        return _one_line(f"cannot read {error.override}: {str(error).splitlines()[0]}; quote it for the shell?")
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _explain_config(error)
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
@@ -50,7 +52,7 @@ def _explain_missing_option(text: str) -> str:
     if found is None or options is None:
         return _one_line(text.split("Config search path")[0])
     group, _, name = found[1].rpartition("/")
-    names = [option for option in options[2].split() if not option.startswith("_")]
+    names = [option for option in options[2].partition("Config search path")[0].split() if not option.startswith("_")]
     return f"{group}={name} is not an option{suggest(name, names)}; choose from {', '.join(names)}"
 
 

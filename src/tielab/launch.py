@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.connection import wait
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
@@ -37,7 +38,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tielab.config import LAYOUT_NAME, SCHEMA_NAME, check_config, config_hash, plain, register
 from tielab.errors import RequestError
 from tielab.explain import explain
-from tielab.record import RUN_CONFIG_NAME, Record, read_record, write_atomic, write_record
+from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record, read_record, write_atomic, write_record
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit status of a run, and of the command."""
@@ -264,6 +265,11 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
     """
     status = start_and_wait(config, folder)
     record = read_record(folder)
+    if os.environ.get("NODE_RANK", "0") != "0" and config["trainer"]["num_nodes"] > 1:
+        # The first node's first process keeps the record of this run; a second one would count twice.
+        (folder / RECORD_NAME).unlink()
+        record.status = "finished" if status == FINISHED else "failed"
+        return record
     if status == REFUSED:
         shutil.rmtree(folder)
         assert record.error is not None
@@ -377,10 +383,13 @@ def _torchrun(trainer: dict[str, Any], folder: Path) -> Child:
 
 def die_with_parent() -> None:
     """End this process when the one that started it has gone, however it went."""
+    launcher = multiprocessing.parent_process()
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        if launcher is not None:  # forked by the fork server, which outlives the one that asked for it
+            wait([launcher.sentinel])
+        while launcher is None and os.getppid() == parent:
             time.sleep(1)
         os._exit(70)
 

@@ -37,7 +37,7 @@ def children_of(pid):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path):
-    long = (*tiny, "budget.tokens=262144", "budget.num_validations=1", "model.dropout=0.1")
+    long = (*tiny, "budget.tokens=65536", "budget.num_validations=1", "model.dropout=0.1")
     process = start(tmp_path, "-m", "seed=0,1", *long)
     folder = wait_for_rows(tmp_path, process, 3)
     os.kill(process.pid, number)
@@ -46,7 +46,7 @@ def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path)
     assert not children_of(process.pid)
     record = read_record(folder)
     assert record.status == "interrupted"
-    assert record.tokens_seen < 262144
+    assert record.tokens_seen < 65536
     assert "Traceback" not in err
     assert "interrupted" in out  # the table's notes
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["0"]  # the sweep stopped
@@ -65,16 +65,9 @@ def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path)
 
 
 def test_a_killed_parent_takes_its_children_along(tiny, tmp_path):
-    process = start(tmp_path, *tiny, "budget.tokens=2621440")
+    process = start(tmp_path, *tiny, "budget.tokens=655360")
     folder = wait_for_rows(tmp_path, process, 2)
     process.kill()
-    process.communicate()
-    rows = -1
-    for _ in range(40):  # the watch looks once a second
-        time.sleep(0.5)
-        before, rows = rows, len((folder / "metrics.csv").read_text().splitlines())
-        if before == rows and read_record(folder).status == "running":
-            time.sleep(1)
-            if rows == len((folder / "metrics.csv").read_text().splitlines()):
-                return
-    raise AssertionError("the job went on without its parent")
+    # The pipes close when the last process that holds them has ended.
+    process.communicate(timeout=20)
+    assert read_record(folder).status == "running"  # nobody was left to say otherwise

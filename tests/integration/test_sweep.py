@@ -198,7 +198,7 @@ def test_a_failed_job_is_reported_and_the_others_run(train, tiny, tmp_path):
     assert [record.status for record in records] == ["finished", "failed", "finished"]
     assert "nope" in records[1].error["message"]
     assert "Traceback" in records[1].error["traceback"]
-    assert records[1].validation is None or records[1].validation["tokens_seen"] < 4096
+    assert records[1].validation is None
     assert f"FAILED outputs/sweeps/{folder.name}/1: RuntimeError" in done.stderr
     assert "2 of 3 runs" in done.stdout
     assert "failed" in done.stdout
