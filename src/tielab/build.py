@@ -24,9 +24,11 @@ def build(node: dict[str, Any], kind: type[T], **arguments: Any) -> T:
     Raises:
         RequestError: a target outside the allowed packages, or of another kind.
     """
-    for target in _targets(node):
-        _check_target(target)
-    target = node.get("_target_", "")
+    for nested in _targets(node):
+        _check_target(nested)
+    target = node.get("_target_")
+    if target is None:
+        raise RequestError(f"a {kind.__name__} has no _target_: name its class")
     found = get_object(target)
     if target not in LOGGER_FACTORIES and not (isinstance(found, type) and issubclass(found, kind)):
         raise RequestError(f"_target_ {target} is not a {kind.__name__}; name a class that is")
@@ -54,7 +56,8 @@ def _check_target(target: str) -> None:
     try:
         found = get_object(target)
     except Exception as error:
-        raise RequestError(f"_target_ {target} cannot be found: {error}") from None
+        reason = " ".join(str(error).split())
+        raise RequestError(f"_target_ {target} cannot be found: {reason}") from None
     # tielab.launch.os.system begins with an allowed name and is not ours.
     home = str(getattr(found, "__module__", "")).partition(".")[0]
     if home not in ALLOWED_PACKAGES:

@@ -36,7 +36,9 @@ def main() -> None:
 
 @main.command()
 @click.argument("folders", nargs=-1, type=FOLDER)
-@click.option("--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output.")
+@click.option(
+    "--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output."
+)
 @click.option("--markdown", "format", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--json", "format", flag_value="json", help="Print JSON.")
 def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None) -> None:

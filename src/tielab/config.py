@@ -259,7 +259,11 @@ def register(config_dir: Path | None = None) -> None:
     store.store(
         group="hydra/sweeper",
         name="tielab",
-        node={"_target_": "hydra_plugins.tielab_sweeper.CheckedSweeper", "max_batch_size": None, "params": None},
+        node={
+            "_target_": "hydra_plugins.tielab_sweeper.CheckedSweeper",
+            "max_batch_size": None,
+            "params": None,
+        },
     )
     OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
     OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True)
@@ -308,7 +312,9 @@ def check_config(config: dict[str, Any]) -> None:
     """Raise RequestError for the first key or combination of keys that cannot be run."""
     unknown = sorted(_unknown_keys(config, Config))
     if unknown:
-        raise RequestError(f"unknown key {unknown[0]}{suggest_key(unknown[0])}; see python train.py --cfg job")
+        raise RequestError(
+            f"unknown key {unknown[0]}{suggest_key(unknown[0])}; see python train.py --cfg job"
+        )
     _check_ranges(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
@@ -399,15 +405,14 @@ def _check_model(model: dict[str, Any], data: dict[str, Any]) -> None:
             f"model.embed_dim={model['embed_dim']} cannot be split over "
             f"model.num_heads={model['num_heads']}; choose a multiple of {model['num_heads']}"
         )
-    pairs = (
-        ("model.vocab_size", model["vocab_size"], "data.tokenizer.vocab_size", data["tokenizer"]["vocab_size"]),
-        ("model.block_size", model["block_size"], "data.block_size", data["block_size"]),
-    )  # fmt: skip
-    for model_key, model_value, data_key, data_value in pairs:
-        if model_value != data_value:
+    tokenizer = data["tokenizer"]
+    for name, key, value in (
+        ("vocab_size", "data.tokenizer.vocab_size", tokenizer["vocab_size"]),
+        ("block_size", "data.block_size", data["block_size"]),
+    ):
+        if model[name] != value:
             raise RequestError(
-                f"{model_key}={model_value} differs from {data_key}={data_value}; "
-                f"set {data_key} only, the model follows it"
+                f"model.{name}={model[name]} differs from {key}={value}; set {key} only, the model follows it"
             )
 
 
@@ -431,9 +436,7 @@ def _check_data(data: dict[str, Any]) -> None:
             "use vocab=byte, or vocab=bpe for other sizes"
         )
     if tokenizer["kind"] in ("bpe", "file") and tokenizer["vocab_size"] is None:
-        raise RequestError(
-            f"data.tokenizer.vocab_size must be a number for kind {tokenizer['kind']}"
-        )
+        raise RequestError(f"data.tokenizer.vocab_size must be a number for kind {tokenizer['kind']}")
     if tokenizer["kind"] == "bpe" and tokenizer["vocab_size"] < 256:
         raise RequestError(
             f"a byte-level BPE starts from 256 bytes, found vocab_size={tokenizer['vocab_size']}; "
@@ -449,9 +452,7 @@ def _check_data(data: dict[str, Any]) -> None:
 
 def _check_trainer(trainer: dict[str, Any], data: dict[str, Any]) -> None:
     if trainer["precision"] not in PRECISIONS:
-        raise RequestError(
-            f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}"
-        )
+        raise RequestError(f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}")
     num_processes = trainer["devices"] * trainer["num_nodes"]
     if trainer["strategy"] == "auto" and num_processes > 1:
         raise RequestError(

@@ -19,6 +19,7 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
@@ -164,7 +165,7 @@ class Fit:
                 enable_model_summary=False,
                 enable_checkpointing=any(isinstance(c, L.callbacks.ModelCheckpoint) for c in named),
             )
-        except (L.utilities.exceptions.MisconfigurationException, ValueError) as error:
+        except (MisconfigurationException, ValueError) as error:
             raise RequestError(" ".join(str(error).split())) from error
 
     def _build_loggers(self) -> list[Logger]:
@@ -174,7 +175,7 @@ class Fit:
         for node in self.config["logger"].values():
             logger = build(
                 node,
-                Logger,
+                Logger,  # type: ignore[type-abstract]
                 run_id=record.run_id,
                 name=record.run_id,
                 group=record.sweep,

@@ -19,7 +19,9 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         return _explain_os_error(error)
     if isinstance(error, OverrideParseException):
-        return _one_line(f"cannot read {error.override}: {str(error).splitlines()[0]}; quote it for the shell?")
+        return _one_line(
+            f"cannot read {error.override}: {str(error).splitlines()[0]}; quote it for the shell?"
+        )
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _explain_config(error)
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
@@ -52,7 +54,11 @@ def _explain_missing_option(text: str) -> str:
     if found is None or options is None:
         return _one_line(text.split("Config search path")[0])
     group, _, name = found[1].rpartition("/")
-    names = [option for option in options[2].partition("Config search path")[0].split() if not option.startswith("_")]
+    names = [
+        option
+        for option in options[2].partition("Config search path")[0].split()
+        if not option.startswith("_")
+    ]
     return f"{group}={name} is not an option{suggest(name, names)}; choose from {', '.join(names)}"
 
 

@@ -44,7 +44,8 @@ FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit status of a run, and of the command."""
 
 STALE_VARIABLES = (
-    "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED", "HYDRA_FULL_ERROR",
+    "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
+    "HYDRA_FULL_ERROR",
 )  # fmt: skip
 """Would tell a job's processes that somebody else has started them."""
 
@@ -175,7 +176,10 @@ def _rerun_of(hydra_config: Any) -> str | None:
 def _announce(hydra_config: Any, folder: Path) -> None:
     if hydra_config.mode.name == "MULTIRUN":
         overrides = " ".join(hydra_config.overrides.task) or "defaults"
-        print(f"job {hydra_config.job.num + 1} of {progress.num_jobs}: {overrides} -> {_shown(folder)}", flush=True)
+        print(
+            f"job {hydra_config.job.num + 1} of {progress.num_jobs}: {overrides} -> {_shown(folder)}",
+            flush=True,
+        )
     else:
         print(f"run: {_shown(folder)}", flush=True)
 
@@ -244,7 +248,7 @@ def code_hash() -> str:
 
 @functools.cache
 def code_version() -> tuple[str | None, bool | None]:
-    """Commit of the checkout this package lies in and whether it has uncommitted changes; None outside git."""
+    """Commit of the checkout of this package, and whether it has uncommitted changes; None outside git."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -281,10 +285,8 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
         write_record(folder, record)
     if record.status == "failed":
         assert record.error is not None
-        print(
-            f"FAILED {_shown(folder)}: {record.error['type']}: {record.error['message']}\n{record.error['traceback']}",
-            file=sys.stderr,
-        )
+        what = "{type}: {message}\n{traceback}".format(**record.error)
+        print(f"FAILED {_shown(folder)}: {what}", file=sys.stderr)
     if record.status == "interrupted":
         raise KeyboardInterrupt
     return record
@@ -458,9 +460,7 @@ def print_comparison(folders: list[Path]) -> None:
     print(report(folders, "auto") or "", end="")
 
 
-def main(
-    config_dir: Path | None, arguments: Sequence[str] | None = None, config_name: str = "config"
-) -> int:
+def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config_name: str = "config") -> int:
     """Run the command line of ``train.py`` and return its exit status.
 
     Args:

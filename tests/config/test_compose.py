@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from hydra import compose, initialize_config_dir
 from omegaconf.errors import OmegaConfBaseException
 
-from conftest import ROOT
 from tielab.config import RUN_ONLY_KEYS, check_config, config_hash, known_keys, plain, register
 from tielab.errors import RequestError
 
@@ -68,7 +68,9 @@ def test_gpt2_small_preset_has_the_literal_count():
     from tielab.models.accounting import parameter_ledger
     from tielab.models.minigpt import MiniGPT
 
-    model = composed("model=gpt2_small", "vocab=gpt2", "data.block_size=1024", "data.tokenizer.path=x")["model"]
+    model = composed("model=gpt2_small", "vocab=gpt2", "data.block_size=1024", "data.tokenizer.path=x")[
+        "model"
+    ]
     arguments = {k: v for k, v in model.items() if k != "_target_"}
     with torch.device("meta"):
         assert parameter_ledger(MiniGPT(**arguments))["total"] == 124_439_808
@@ -113,15 +115,27 @@ def test_wrong_combinations_are_refused_in_one_line(overrides, message):
 
 
 def test_a_missing_value_is_not_a_default():
-    with pytest.raises(OmegaConfBaseException, match="tokenizer.vocab_size"):
+    with pytest.raises(OmegaConfBaseException, match=r"tokenizer\.vocab_size"):
         composed("vocab=bpe")
 
 
 def test_hash_ignores_run_only_keys_and_nothing_else():
     base = composed()
-    for change in ("logger=none", "launch=spawn", "data.num_workers=2", "~callbacks.progress", "output_dir=x"):
+    for change in (
+        "logger=none",
+        "launch=spawn",
+        "data.num_workers=2",
+        "~callbacks.progress",
+        "output_dir=x",
+    ):
         assert config_hash(composed(change)) == config_hash(base), change
-    for change in ("seed=1", "model.tied=false", "data.stride=64", "trainer.num_threads=7", "~callbacks.best"):
+    for change in (
+        "seed=1",
+        "model.tied=false",
+        "data.stride=64",
+        "trainer.num_threads=7",
+        "~callbacks.best",
+    ):
         assert config_hash(composed(change)) != config_hash(base), change
     for key in RUN_ONLY_KEYS:
         assert key in known_keys() or key.startswith("callbacks."), key

@@ -6,8 +6,8 @@ import sys
 
 import pandas as pd
 import pytest
-
 from conftest import ROOT
+
 from tielab.record import read_record
 
 pytestmark = pytest.mark.distributed
@@ -20,7 +20,9 @@ def losses(folder):
 
 def test_sweep_over_process_counts_tells_the_truth(train, tiny, tmp_path):
     """In one process this sweep would report two processes and have run one on half the data."""
-    done = train("-m", *tiny, "trainer=ddp_cpu", "trainer.devices=1,2", "model.tied=true,false", "model.dropout=0.0")
+    done = train(
+        "-m", *tiny, "trainer=ddp_cpu", "trainer.devices=1,2", "model.tied=true,false", "model.dropout=0.0"
+    )
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
     assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == ["0", "1", "2", "3"]
@@ -58,17 +60,23 @@ def test_two_nodes(train, tiny, tmp_path):
     assert "MASTER_ADDR, MASTER_PORT, NODE_RANK" in missing.stderr
     port = str(_free_port())
     command = [sys.executable, str(ROOT / "train.py"), *tiny, "trainer=ddp_cpu", "trainer.num_nodes=2"]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     nodes = [
         subprocess.Popen(
-            [*command, f"output_dir=node{rank}"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": str(rank)},
+            [*command, f"output_dir=node{rank}"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **meeting, "NODE_RANK": str(rank)},
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     printed = [node.communicate(timeout=120)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], printed
     record = read_record(next((tmp_path / "node0" / "runs").iterdir()))
     assert record.num_processes == 2
+    assert not list(tmp_path.glob("node1/runs/*/record.json"))  # one record a run
 
 
 @pytest.mark.parametrize("launch", ["spawn", "torchrun"])

@@ -66,7 +66,9 @@ def test_hydras_way_is_the_same_and_keeps_types_groups_and_sweeps(run_folder, tr
 
 def test_the_environment_does_not_change_a_rerun(run_folder, train, tmp_path):
     config = yaml.safe_load((run_folder / "run.yaml").read_text())
-    done = train("--config-dir", run_folder, "--config-name", "run", "--cfg", "job", env={"TIELAB_CACHE": "/elsewhere"})
+    done = train(
+        "--config-dir", run_folder, "--config-name", "run", "--cfg", "job", env={"TIELAB_CACHE": "/elsewhere"}
+    )
     assert yaml.safe_load(done.stdout) == {k: v for k, v in config.items() if k != "defaults"}
 
 
@@ -84,7 +86,11 @@ def test_a_damaged_checkpoint_is_refused(damage, run_folder, tielab, tmp_path):
     shutil.copytree(run_folder, copy)
     path = copy / "checkpoints" / "best.ckpt"
     whole = path.read_bytes()
-    contents = {"truncated": whole[: len(whole) // 2], "text": b"hello", "pickle": b"cos\nsystem\n(S'touch x'\ntR."}
+    contents = {
+        "truncated": whole[: len(whole) // 2],
+        "text": b"hello",
+        "pickle": b"cos\nsystem\n(S'touch x'\ntR.",
+    }
     path.write_bytes(contents[damage])
     done = tielab("sample", copy, "--prompt", "a")
     assert done.returncode == 2, done

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from wandb_offline import read_offline_run, run_files
 
 from tielab.data.prepare import prepare
 from tielab.data.windows import batch_hash, num_training_windows
 from tielab.record import read_record
-from wandb_offline import read_offline_run, run_files
 
 ARMS = {"0": True, "1": False}
 

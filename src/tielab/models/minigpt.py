@@ -102,7 +102,8 @@ class MiniGPT(nn.Module):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(
-                f"embed_dim {embed_dim} cannot be split over {num_heads} heads; choose a multiple of {num_heads}"
+                f"embed_dim {embed_dim} cannot be split over {num_heads} heads; "
+                f"choose a multiple of {num_heads}"
             )
         self.vocab_size = vocab_size
         self.block_size = block_size
@@ -143,7 +144,9 @@ class MiniGPT(nn.Module):
             else:
                 is_residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
                 std = residual_std if is_residual else self.init_std
-                parameter.copy_(std * torch.randn(parameter.shape, generator=named_generator(self.seed, name)))
+                parameter.copy_(
+                    std * torch.randn(parameter.shape, generator=named_generator(self.seed, name))
+                )
 
     def hidden_states(self, input_ids: Tensor) -> Tensor:
         """Ids (B, T) to final normalised hidden states (B, T, D).
@@ -230,7 +233,9 @@ def next_token_probabilities(
         ValueError: temperature <= 0, top_k < 1, or top_p outside (0, 1].
     """
     if temperature <= 0:
-        raise ValueError(f"temperature {temperature} must be greater than 0; for the most likely id use greedy")
+        raise ValueError(
+            f"temperature {temperature} must be greater than 0; for the most likely id use greedy"
+        )
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k {top_k} must be at least 1")
     if top_p is not None and not 0 < top_p <= 1:

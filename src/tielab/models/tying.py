@@ -45,8 +45,9 @@ class TiedHead(nn.Module):
     @property
     def weight(self) -> nn.Parameter:
         """The embedding's own parameter (V, D)."""
-        embedding: nn.Embedding = self.__dict__["_embedding"]
-        return embedding.weight
+        weight = self.__dict__["_embedding"].weight
+        assert isinstance(weight, nn.Parameter)
+        return weight
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Hidden states (..., D) to logits (..., V)."""

@@ -40,7 +40,7 @@ class TrainingClock(Profiler):
             return
         if action_name == "run_training_batch":
             self._num_batches += 1
-            if self._num_batches % self._synchronize_every == 0 and torch.cuda.is_initialized():
+            if self._num_batches % self._synchronize_every == 0 and torch.cuda.is_available():
                 torch.cuda.synchronize()
         self.seconds += self._clock() - self._started
 
@@ -71,7 +71,7 @@ class ThroughputMeter(L.Callback):
         """Of the last complete interval."""
         return self.tokens_per_second[-1] if self.tokens_per_second else None
 
-    def on_train_batch_end(  # type: ignore[override]
+    def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         assert isinstance(batch, list | tuple)

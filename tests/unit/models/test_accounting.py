@@ -36,7 +36,9 @@ def test_the_two_matrices(vocab_size, tied, untied):
     for arm, expected in ((True, tied), (False, untied)):
         ledger = counted(vocab_size, 8, 768, 1, 12, tied=arm)
         assert ledger["token_embedding"] + ledger["head"] == expected
-    assert (untied - tied) * 4 / 2**20 == pytest.approx(146.484375 if vocab_size == 50_000 else 147.2373046875)
+    assert (untied - tied) * 4 / 2**20 == pytest.approx(
+        146.484375 if vocab_size == 50_000 else 147.2373046875
+    )
 
 
 def test_output_bias():

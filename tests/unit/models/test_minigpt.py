@@ -17,7 +17,9 @@ V, T, D = 64, 16, 32
 
 
 def small(**changes):
-    return MiniGPT(**{"vocab_size": V, "block_size": T, "embed_dim": D, "num_layers": 2, "hidden_dim": 64} | changes)
+    return MiniGPT(
+        **{"vocab_size": V, "block_size": T, "embed_dim": D, "num_layers": 2, "hidden_dim": 64} | changes
+    )
 
 
 def ids(batch=3, length=T, seed=0):
@@ -122,7 +124,14 @@ def test_first_loss_is_near_ln_v(width, tied, scale):
 @given(seed=st.integers(0, 2**31), width=st.sampled_from([8, 16, 32]))
 @settings(max_examples=15, deadline=None)
 def test_arms_share_every_other_initial_tensor(seed, width):
-    shape = {"vocab_size": V, "block_size": 8, "embed_dim": width, "num_layers": 2, "hidden_dim": 16, "seed": seed}
+    shape = {
+        "vocab_size": V,
+        "block_size": 8,
+        "embed_dim": width,
+        "num_layers": 2,
+        "hidden_dim": 16,
+        "seed": seed,
+    }
     tied, untied = MiniGPT(**shape, tied=True), MiniGPT(**shape, tied=False)
     own = untied.state_dict()
     for name, tensor in tied.state_dict().items():
@@ -205,40 +214,35 @@ class TestGenerate:
             next_token_probabilities(torch.zeros(1, 4), **wrong)
 
 
-def copy_into_gpt2(model, peer):
-    """Our weights under the names of transformers' GPT-2, whose linear maps are stored transposed."""
+def copy_into_layer(block, layer):
+    """Our block's weights under the names of torch's own transformer layer."""
+    names = {
+        "norm1.": "norm1.", "attention.query_key_value.": "self_attn.in_proj_",
+        "attention.out.": "self_attn.out_proj.", "norm2.": "norm2.", "mlp.up.": "linear1.", "mlp.down.": "linear2.",
+    }  # fmt: skip
     state = {
-        "transformer.wte.weight": model.token_embed.weight,
-        "transformer.wpe.weight": model.position_embed.weight,
-        "transformer.ln_f.weight": model.final_norm.weight,
-        "transformer.ln_f.bias": model.final_norm.bias,
-        "lm_head.weight": model.lm_head.weight,
+        names[k.rpartition(".")[0] + "."] + k.rpartition(".")[2]: v for k, v in block.state_dict().items()
     }
-    names = {"norm1": "ln_1", "attention.query_key_value": "attn.c_attn", "attention.out": "attn.c_proj",
-             "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}  # fmt: skip
-    for i, block in enumerate(model.blocks):
-        for name, parameter in block.named_parameters():
-            module, _, kind = name.rpartition(".")
-            key = f"transformer.h.{i}.{names[module]}.{kind}"
-            state[key] = parameter.T if parameter.dim() == 2 else parameter
-    missing, unexpected = peer.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert not [key for key in missing if not key.endswith(".attn.bias")]
+    layer.load_state_dict(state, strict=True)
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_same_logits_as_gpt2_of_transformers(tied):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        vocab_size=V, n_positions=T, n_embd=D, n_layer=2, n_head=4, n_inner=64,
-        activation_function="gelu", tie_word_embeddings=tied,
-        attn_pdrop=0, embd_pdrop=0, resid_pdrop=0,
-    )  # fmt: skip
-    peer = transformers.GPT2LMHeadModel(config).eval()
+def test_same_logits_as_a_model_of_torchs_own_layers(tied):
+    """A pre-norm nn.TransformerEncoderLayer with a causal mask is a GPT-2 block with an exact GELU."""
     model = small(tied=tied, init_std=0.3).eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             if parameter.dim() == 1:  # else norms and biases are 1 and 0 and prove nothing
                 parameter += torch.randn(parameter.shape) * 0.1
-    copy_into_gpt2(model, peer)
-    torch.testing.assert_close(model(ids()), peer(ids()).logits, atol=1e-5, rtol=1e-5)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(T)
+    x = ids()
+    hidden = model.token_embed.weight[x] + model.position_embed.weight[torch.arange(T)]
+    for block in model.blocks:
+        layer = torch.nn.TransformerEncoderLayer(
+            D, 4, 64, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        ).eval()
+        copy_into_layer(block, layer)
+        hidden = layer(hidden, src_mask=mask, is_causal=True)
+    hidden = F.layer_norm(hidden, (D,), model.final_norm.weight, model.final_norm.bias)
+    head = model.token_embed.weight if tied else model.lm_head.weight
+    torch.testing.assert_close(model(x), hidden @ head.T, atol=1e-5, rtol=1e-5)

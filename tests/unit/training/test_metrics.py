@@ -73,7 +73,11 @@ def test_two_tokenizers_of_one_byte_model():
         nats = torch.full((1, num_tokens), bytes_per_token * math.log(256), dtype=torch.float64)
         bpb, ppl = BitsPerByte(), Perplexity()
         for metric in (bpb, ppl):
-            metric.update(nats, torch.ones(1, num_tokens, dtype=torch.bool), torch.full((1, num_tokens), bytes_per_token))
+            metric.update(
+                nats,
+                torch.ones(1, num_tokens, dtype=torch.bool),
+                torch.full((1, num_tokens), bytes_per_token),
+            )
         values.append((float(bpb.compute()), float(ppl.compute())))
     assert values[0][0] == pytest.approx(8)
     assert values[1][0] == pytest.approx(8)

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tielab.models.minigpt import MiniGPT
-from tielab.training.optim import build_optimizer, build_schedule, check_partition, learning_rate_factor, parameter_groups
+from tielab.training.optim import (
+    build_optimizer,
+    build_schedule,
+    check_partition,
+    learning_rate_factor,
+    parameter_groups,
+)
 
 ADAMW = {
     "learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
@@ -17,7 +23,9 @@ ADAMW = {
 
 
 def model(**changes):
-    return MiniGPT(**{"vocab_size": 64, "block_size": 8, "embed_dim": 32, "num_layers": 2, "hidden_dim": 64} | changes)
+    return MiniGPT(
+        **{"vocab_size": 64, "block_size": 8, "embed_dim": 32, "num_layers": 2, "hidden_dim": 64} | changes
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,0 +1,29 @@
+# make train: set up, run the default comparison, print its table.   make test: set up, run the tests.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: train test setup check clean
+.DELETE_ON_ERROR:
+
+train: $(INSTALLED)
+	$(BIN)/python train.py -m model.tied=true,false
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("Python 3.11 to 3.13 is needed, %s is %d.%d; try: make PYTHON=python3.11" % (sys.executable, *v))'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv
