@@ -218,7 +218,8 @@ def copy_into_layer(block, layer):
     """Our block's weights under the names of torch's own transformer layer."""
     names = {
         "norm1.": "norm1.", "attention.query_key_value.": "self_attn.in_proj_",
-        "attention.out.": "self_attn.out_proj.", "norm2.": "norm2.", "mlp.up.": "linear1.", "mlp.down.": "linear2.",
+        "attention.out.": "self_attn.out_proj.", "norm2.": "norm2.",
+        "mlp.up.": "linear1.", "mlp.down.": "linear2.",
     }  # fmt: skip
     state = {
         names[k.rpartition(".")[0] + "."] + k.rpartition(".")[2]: v for k, v in block.state_dict().items()

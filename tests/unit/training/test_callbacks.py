@@ -1,0 +1,135 @@
+"""The guard stops a broken tie wherever it breaks; validation and log come when they should."""
+
+import lightning.pytorch as L
+import pytest
+import torch
+from torch import nn
+
+from fits import B, Fit, T, batches
+from tielab.models.tying import BrokenTieError
+from tielab.training.callbacks import ValidateAt
+from tielab.training.progress import ProgressBar
+
+
+class AtStep(L.Callback):
+    """Does something to the model after a step."""
+
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def on_train_batch_end(self, trainer, task, *_):
+        if trainer.global_step == self.step:
+            self.action(task.model)
+
+
+def untie(model):
+    head = nn.Linear(32, 64, bias=False)
+    head.weight = nn.Parameter(model.token_embed.weight.detach().clone())
+    model.lm_head = head
+
+
+def tie(model):
+    model.lm_head.weight = model.token_embed.weight
+
+
+@pytest.mark.parametrize(("tied", "breakage"), [(True, untie), (False, tie)])
+def test_a_tie_broken_at_step_3_fails_the_fit(tied, breakage):
+    fit = Fit(6, tied=tied, num_validations=2, extra=[AtStep(3, breakage)])
+    with pytest.raises(BrokenTieError, match=r"at step 3: .*lm_head\.weight and token_embed\.weight"):
+        fit.run()
+    assert fit.guard.observed is not tied
+    assert not fit.guard.intact
+
+
+@pytest.mark.parametrize(("tied", "breakage"), [(True, untie), (False, tie)])
+def test_a_tie_broken_before_training_fails_before_the_first_step(tied, breakage):
+    fit = Fit(6, tied=tied)
+    breakage(fit.task.model)
+    with pytest.raises(BrokenTieError, match="at step 0"):
+        fit.run()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_intact_tie_is_observed_at_every_look(tied):
+    fit = Fit(6, tied=tied, num_validations=3).run()
+    assert fit.guard.observed is tied
+    assert fit.guard.num_checks == 1 + 1 + 3 + 1
+
+
+def test_nobody_looked_means_not_observed():
+    assert Fit(1).guard.observed is None
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "num_validations", "expected"),
+    [(8, 2, {4, 8}), (7, 2, {4, 7}), (10, 3, {3, 7, 10}), (3, 10, {1, 2, 3}), (5, 1, {5})],
+)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_validations_are_spread_evenly_and_the_last_is_after_the_last_step(
+    num_steps, num_validations, expected, accumulate
+):
+    assert ValidateAt(num_steps, num_validations).steps == expected
+    fit = Fit(num_steps, num_validations=num_validations, accumulate=accumulate).run()
+    per_step = B * T * accumulate
+    assert [v.tokens_seen // per_step for v in fit.task.validations] == sorted(expected)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_logged_losses_are_the_means_over_steps(accumulate):
+    fit = Fit(5, accumulate=accumulate, log_every=2).run()
+    rows = [row for row in fit.logger.rows if "train/loss" in row]
+    assert [row["step"] for row in rows] == [1, 2, 4, 5]
+    assert [row["tokens"] for row in rows] == [row["step"] * B * T * accumulate for row in rows]
+    assert rows[0]["train/loss"] == fit.task.initial_loss
+    assert all(row["gradient_norm"] > 0 for row in rows)
+    assert rows[-1]["learning_rate"] == pytest.approx(1e-3)
+
+
+def test_accumulated_micro_batches_train_like_one_batch():
+    whole = batches(4, [8] * 4)
+    halves = [(x[i : i + 4], y[i : i + 4]) for x, y in whole for i in (0, 4)]
+    one = Fit(4, train=whole, log_every=1).run().logger.rows
+    two = Fit(4, train=halves, log_every=1, accumulate=2).run().logger.rows
+    for name in ("train/loss", "gradient_norm", "val/loss"):
+        first, second = ([row[name] for row in rows if name in row] for rows in (one, two))
+        assert first == pytest.approx(second, rel=1e-5), name
+
+
+def test_gradients_are_clipped_and_the_norm_before_clipping_is_logged():
+    class Watch(L.Callback):
+        norms: list[float] = []
+
+        def on_before_zero_grad(self, trainer, task, optimizer):
+            grads = [p.grad for p in task.parameters() if p.grad is not None]
+            if grads:
+                self.norms.append(float(torch.linalg.vector_norm(torch.cat([g.flatten() for g in grads]))))
+
+    fit = Fit(4, log_every=1, extra=[Watch()])
+    fit.task.optimizer_config = {**fit.task.optimizer_config, "gradient_clip_norm": 0.01}
+    fit.run()
+    assert Watch.norms
+    assert all(norm <= 0.0101 for norm in Watch.norms)
+    assert all(row["gradient_norm"] > 0.0101 for row in fit.logger.rows if "gradient_norm" in row)
+
+
+def test_progress_off_a_terminal_is_lines_at_intervals(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("tielab.training.progress.time.monotonic", lambda: now[0])
+
+    class Tick(L.Callback):
+        def on_train_batch_start(self, *_):
+            now[0] += 1.0
+
+    Fit(20, extra=[Tick(), ProgressBar(line_seconds=5.0)]).run()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "tokens/s" in line]
+    assert len(lines) == 4
+    assert lines[0].startswith("160/640 tokens  loss ")
+    assert lines[0].endswith("32 tokens/s  0:00:15 left")
+
+
+def test_the_best_validation_and_the_final_losses_are_kept():
+    fit = Fit(10, num_validations=5).run()
+    assert len(fit.task.validations) == 5
+    assert len(fit.task.final_losses) == 1
+    assert fit.task.validations[-1].num_tokens == 3 * B * T
+    assert fit.task.validations[-1].num_bytes == 2 * 3 * B * T
