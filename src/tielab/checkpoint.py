@@ -1,16 +1,44 @@
-"""Reading checkpoints: refused unless whole, harmless and of the model asked for."""
+"""Checkpoints: written whole or not at all, refused unless whole, harmless and of the model asked for."""
 
-import pickle
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
 
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT
 from tielab.training.task import CHECKPOINT_KEY, check_identity
 
 STATE_PREFIX = "model."
+
+
+class WholeCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its place and renames it.
+
+    Lightning's own moves it from the system's temporary folder, and a full disk leaves half of it.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException as error:
+            Path(name).unlink(missing_ok=True)
+            if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+                raise error.__context__ from None  # torch hides a full disk behind words of its own
+            raise
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +54,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise RequestError(f"checkpoint {path}: no such file") from None
-    except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except Exception as error:  # torch and pickle raise a dozen kinds, depending on where the file ends
         reason = str(error).strip().partition("\n")[0][:120]
         raise RequestError(f"checkpoint {path} is truncated or not a checkpoint ({reason})") from None
     if not isinstance(checkpoint, dict) or CHECKPOINT_KEY not in checkpoint:

@@ -23,7 +23,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
-from tielab.checkpoint import read_checkpoint
+from tielab.checkpoint import WholeCheckpointIO, read_checkpoint
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
 from tielab.data.tokenizer import Tokenizer
@@ -68,14 +68,18 @@ def run_rank(folder: Path) -> int:
     except Exception as error:
         record.status, status = "failed", FAILED
         record.error = _describe(error)
-        if isinstance(error, RequestError):
+        if record.error["type"] == RequestError.__name__:
             status = REFUSED
-        log.debug("failed", exc_info=True)
+        log.debug("failed", exc_info=status == FAILED)
     if not record.finished:
         record.validation = None  # was of some earlier step
     record.seconds = time.monotonic() - started
     if rank == 0:
-        write_record(folder, record)
+        try:
+            write_record(folder, record)
+        except OSError as error:
+            status = FAILED
+            log.error("the record was not written: %s", explain(error) or error)
         _finish_loggers(fit, record, status)
     _leave_group()
     return status
@@ -157,6 +161,7 @@ class Fit:
                     StopOnSignal(self.folder / LAST_CHECKPOINT, settings["log_every_n_steps"]),
                 ],
                 logger=self._build_loggers(),
+                plugins=[WholeCheckpointIO()],
                 profiler=self.clock,
                 default_root_dir=self.folder,
                 use_distributed_sampler=False,
@@ -305,6 +310,7 @@ def _log_to_file(folder: Path, rank: int) -> None:
     root.addHandler(file)
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a log on a full disk must not bury the error
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     for lightning in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(lightning).handlers.clear()
@@ -319,8 +325,8 @@ def _log_to_file(folder: Path, rank: int) -> None:
 def _describe(error: BaseException) -> dict[str, str]:
     message = explain(error) or str(error) or type(error).__name__
     text = "".join(traceback.format_exception(error))
-    kind = "RequestError" if explain(error) is not None else type(error).__name__
-    return {"type": kind, "message": message, "traceback": text}
+    kind = RequestError if explain(error) is not None else type(error)
+    return {"type": kind.__name__, "message": message, "traceback": text}
 
 
 def _finish_loggers(fit: "Fit | None", record: Record, status: int) -> None:

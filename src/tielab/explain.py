@@ -45,7 +45,8 @@ def _explain_os_error(error: OSError) -> str | None:
     }
     if error.errno not in remedies:
         return None
-    return _one_line(f"cannot write {error.filename or ''}: {error.strerror}; {remedies[error.errno]}")
+    where = error.filename2 or error.filename or "to the disk"
+    return _one_line(f"cannot write {where}: {error.strerror}; {remedies[error.errno]}")
 
 
 def _explain_missing_option(text: str) -> str:

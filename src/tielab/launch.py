@@ -138,8 +138,11 @@ def run_job(cfg: DictConfig) -> float:
     if progress.refusal is None:
         try:
             record = _create_and_execute(cfg, hydra_config, folder)
-        except RequestError as error:
-            progress.refusal = error
+        except (RequestError, OSError) as error:
+            message = explain(error)
+            if message is None:
+                raise
+            progress.refusal = RequestError(message)
     _remove_empty(folder)
     if record is None or record.validation is None:
         return float("inf")
@@ -168,7 +171,7 @@ def _rerun_of(hydra_config: Any) -> str | None:
         return None
     for source in hydra_config.runtime.config_sources:
         folder = Path(source.path)
-        if source.schema == "file" and (folder / RUN_CONFIG_NAME).is_file():
+        if source.schema == "file" and (folder / RECORD_NAME).is_file():
             return read_record(folder).run_id
     return None
 
@@ -224,8 +227,12 @@ def create_run(
         sweep=sweep,
         rerun_of=rerun_of,
     )
-    write_atomic(folder / RUN_CONFIG_NAME, run_yaml(config))
-    write_record(folder, record)
+    try:
+        write_record(folder, record)
+        write_atomic(folder / RUN_CONFIG_NAME, run_yaml(config))
+    except OSError:
+        (folder / RECORD_NAME).unlink(missing_ok=True)
+        raise
     return record
 
 
@@ -255,6 +262,7 @@ def code_version() -> tuple[str | None, bool | None]:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # else it is somebody else's repository
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
     except (OSError, subprocess.CalledProcessError):
         return None, None
@@ -264,7 +272,8 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
     """Run the processes of a created run to their end and return its record.
 
     Raises:
-        RequestError: a process found that the config cannot be run; the folder is removed.
+        RequestError: a process found that the config cannot be run; unless training had begun, the
+            folder is removed.
         KeyboardInterrupt: the run was stopped by a signal; its record says interrupted.
     """
     status = start_and_wait(config, folder)
@@ -274,9 +283,9 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
         (folder / RECORD_NAME).unlink()
         record.status = "finished" if status == FINISHED else "failed"
         return record
-    if status == REFUSED:
-        shutil.rmtree(folder)
-        assert record.error is not None
+    if record.error is not None and record.error["type"] == RequestError.__name__:
+        if record.num_steps is None:  # it had not begun
+            shutil.rmtree(folder)
         raise RequestError(record.error["message"])
     if record.status == "running":  # killed before it could write
         record.status = "interrupted" if status == INTERRUPTED else "failed"
