@@ -85,7 +85,7 @@ WRONG = [
     (["model.block_size=64"], "model.block_size=64 differs from data.block_size=128"),
     (["trainer.devices=0"], "trainer.devices=0 is out of range"),
     (["trainer.devices=2"], "trainer.devices=2 x trainer.num_nodes=1 needs trainer=ddp"),
-    (["trainer=ddp_cpu", "trainer.devices=3"], "data.batch_size=16 cannot be split over 3 processes"),
+    (["trainer=ddp_cpu", "trainer.devices=3"], "data.batch_size=4 cannot be split over 3 processes"),
     (["trainer.accumulate_grad_batches=3"], "cannot be split over 1 processes x 3 micro-batches"),
     (["trainer.precision=int8"], "trainer.precision=int8 is not one of 32-true"),
     (["model.dropout=1"], r"model.dropout=1.0 is out of range: it must lie in [0, 1)"),
