@@ -4,22 +4,15 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-ROOT = Path(__file__).resolve().parents[1]
+from running import ROOT, TINY
 
 os.environ.update(
     WANDB_MODE="offline", WANDB_ERROR_REPORTING="false", WANDB_SILENT="true", OMP_WAIT_POLICY="PASSIVE"
 )
-
-TINY = (
-    "model=nano", "vocab=char", "data.tokenizer.byte_fallback=false", "data=text", "data.block_size=16",
-    "data.batch_size=8", "data.eval_batch_size=64", "trainer.num_threads=1", "logger=none",
-    "budget.num_validations=2", "budget.tokens=4096",
-)  # fmt: skip
-"""Overrides for a run of 32 steps that takes a second."""
 
 
 @pytest.fixture(scope="session")
@@ -63,11 +56,14 @@ def train(cache_dir, tmp_path):
 
 
 @pytest.fixture
-def tielab(cache_dir, tmp_path):
-    """``tielab ARGUMENTS`` in the same way."""
+def tielab(cache_dir, tmp_path, monkeypatch):
+    """``tielab ARGUMENTS`` in an empty folder, in this process: importing torch anew takes seconds."""
 
-    def run(*arguments, cwd=tmp_path, timeout=120):
-        command = [sys.executable, "-m", "tielab.cli", *map(str, arguments)]
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
+    def run(*arguments, cwd=tmp_path):
+        from tielab.cli import main
+
+        monkeypatch.chdir(cwd)
+        done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
     return run

@@ -82,7 +82,7 @@ class Record:
     flops_per_token: dict[str, int] = field(default_factory=dict)
     """forward, train."""
     data: dict[str, Any] = field(default_factory=dict)
-    """corpus_hash, tokenizer_hash, vocab_size; by split num_documents, num_tokens, num_bytes, content_hash."""
+    """corpus_hash, tokenizer_hash, vocab_size; of each split the counts and the content_hash."""
     body_hash: str | None = None
     """Of the block, position and norm tensors before training: equal in two paired arms."""
     batch_hash: str | None = None

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from hydra import compose, initialize_config_dir
 from omegaconf.errors import OmegaConfBaseException
 
+from running import ROOT
 from tielab.config import RUN_ONLY_KEYS, check_config, config_hash, known_keys, plain, register
 from tielab.errors import RequestError
 

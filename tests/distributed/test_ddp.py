@@ -6,8 +6,8 @@ import sys
 
 import pandas as pd
 import pytest
-from conftest import ROOT
 
+from running import ROOT
 from tielab.record import read_record
 
 pytestmark = pytest.mark.distributed

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
 
+from running import ROOT
 from tielab.record import read_record
 
 

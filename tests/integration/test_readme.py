@@ -8,7 +8,7 @@ import click
 import pytest
 from hydra import compose, initialize_config_dir
 
-from conftest import ROOT
+from running import ROOT
 from tielab import cli
 from tielab.config import check_config, plain, register
 
@@ -23,7 +23,9 @@ def commands():
         blocks = re.findall(r"^```(?:bash|sh)?\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
         spans = re.findall(r"`((?:python train\.py|tielab|make|pytest) [^`]+)`", text)
         lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()] + spans
-        found += [line for line in lines if re.match(r"(python train\.py|tielab|make|pytest|wandb|pip) ", line)]
+        found += [
+            line for line in lines if re.match(r"(python train\.py|tielab|make|pytest|wandb|pip) ", line)
+        ]
     return sorted(set(found))
 
 
@@ -74,7 +76,14 @@ def test_make_targets_exist(line):
 
 
 def test_there_are_commands_of_every_kind():
-    for program in ("python train.py", "tielab report", "tielab rerun", "tielab sample", "make train", "make test"):
+    for program in (
+        "python train.py",
+        "tielab report",
+        "tielab rerun",
+        "tielab sample",
+        "make train",
+        "make test",
+    ):
         assert any(line.startswith(program) for line in commands()), program
 
 

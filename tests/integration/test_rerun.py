@@ -1,21 +1,19 @@
 """A run repeats from its folder, bit for bit, and a checkpoint goes only where it belongs."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
 
+from running import ROOT
 from tielab.record import read_record
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory, tiny, cache_dir):
     """A finished tied run with dropout."""
-    import subprocess
-    import sys
-
-    from conftest import ROOT
-
     cwd = tmp_path_factory.mktemp("run")
     command = [sys.executable, str(ROOT / "train.py"), *tiny, "model.dropout=0.1"]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=170)
@@ -29,8 +27,19 @@ def only_run(tmp_path):
     return read_record(folder)
 
 
-def test_rerun_reproduces_bit_for_bit(run_folder, tielab, tmp_path):
-    done = tielab("rerun", run_folder)
+@pytest.fixture
+def rerun(cache_dir, tmp_path):
+    """``tielab rerun ARGUMENTS`` in a process of its own."""
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "tielab.cli", "rerun", *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_rerun_reproduces_bit_for_bit(run_folder, rerun, tmp_path):
+    done = rerun(run_folder)
     assert done.returncode == 0, done.stderr
     original, repeated = read_record(run_folder), only_run(tmp_path)
     assert repeated.weights_hash == original.weights_hash
@@ -40,8 +49,8 @@ def test_rerun_reproduces_bit_for_bit(run_folder, tielab, tmp_path):
     assert f"reproduced bit for bit: weights {original.weights_hash}" in done.stdout
 
 
-def test_rerun_with_another_value_names_what_differs(run_folder, tielab, tmp_path):
-    done = tielab("rerun", run_folder, "seed=1", "model.seed=1")
+def test_rerun_with_another_value_names_what_differs(run_folder, rerun, tmp_path):
+    done = rerun(run_folder, "seed=1", "model.seed=1")
     assert done.returncode == 0, done.stderr
     assert "the results differ:" in done.stdout
     assert "config_hash:" in done.stdout

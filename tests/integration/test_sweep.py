@@ -3,16 +3,19 @@
 import csv
 import json
 import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
 import torch
 import yaml
-from wandb_offline import read_offline_run, run_files
 
+from running import ROOT
 from tielab.data.prepare import prepare
-from tielab.data.windows import batch_hash, num_training_windows
+from tielab.data.windows import TrainingOrder, batch_hash, num_training_windows
 from tielab.record import read_record
+from wandb_offline import read_offline_run, run_files
 
 ARMS = {"0": True, "1": False}
 
@@ -20,11 +23,6 @@ ARMS = {"0": True, "1": False}
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory, tiny, cache_dir):
     """A finished sweep over both arms, with W&B offline: (folder of the sweep, what was printed)."""
-    import subprocess
-    import sys
-
-    from conftest import ROOT
-
     cwd = tmp_path_factory.mktemp("sweep")
     command = [sys.executable, str(ROOT / "train.py"), "-m", "model.tied=true,false", *tiny, "logger=wandb"]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=170)
@@ -81,8 +79,6 @@ def test_the_record_names_the_batches_that_were_used(sweep):
     folder, _ = sweep
     record = read_record(folder / "0")
     data = record.config["data"]
-    from tielab.data.windows import TrainingOrder
-
     tokens = prepare(data).train.num_tokens
     num_windows = num_training_windows(tokens, data["block_size"], data["stride"])
     assert record.batch_hash == batch_hash(TrainingOrder(num_windows, data["batch_size"], data["seed"]))

@@ -39,7 +39,9 @@ def test_a_full_disk_leaves_the_old_one_and_says_so(tmp_path, monkeypatch):
 def test_another_identity_names_both_values(tmp_path):
     path = tmp_path / "a.ckpt"
     WholeCheckpointIO().save_checkpoint(contents(), path)
-    with pytest.raises(RequestError, match="trained with model.tied=true, this run asks for model.tied=false"):
+    with pytest.raises(
+        RequestError, match=r"trained with model\.tied=true, this run asks for model\.tied=false"
+    ):
         read_checkpoint(path, {"model.tied": False})
 
 

@@ -50,8 +50,10 @@ def make_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def ordinary_user(tmp_path: Path) -> AbstractContextManager[None]:
     """A context without the rights of root, who may read and write everything."""
-    for folder in [tmp_path, *tmp_path.parents[:2]]:
+    for folder in [tmp_path, *tmp_path.parents]:
         folder.chmod(0o755)
+        if folder.name.startswith("pytest-of-"):
+            break
     return _without_root()
 
 

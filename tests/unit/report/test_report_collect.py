@@ -2,8 +2,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_records import make_record
 
+from report_records import make_record
 from tielab.errors import RequestError
 from tielab.record import RECORD_NAME
 from tielab.report.collect import collect_runs

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_records import collected, make_config, make_record, make_validation
 
+from report_records import collected, make_config, make_record, make_validation
 from tielab.record import Record
 from tielab.report.collect import Collected, CollectedRun, UnreadableRun
 from tielab.report.compare import Comparison, compare

@@ -1,6 +1,6 @@
 import pytest
-from report_records import make_config, make_record
 
+from report_records import make_config, make_record
 from tielab.report.pairing import PairedDifference, refusals, t_interval, warnings
 
 

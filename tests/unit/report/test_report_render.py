@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_records import collected, make_record, make_validation
 from rich.console import Console
 
+from report_records import collected, make_record, make_validation
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.report.columns import columns_of

@@ -1,15 +1,12 @@
 """A W&B that knows only this test's folder."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import wandb
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loggers.logger import DummyExperiment
 from one_parameter import MetricOfAUser, fit
-from wandb_offline import OfflineRun, read_offline_run, run_files
-from wandb_server import serve
 
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.tracking.metrics_csv import METRIC_COLUMNS, MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary, wandb_logger
+from wandb_offline import OfflineRun, read_offline_run, run_files
+from wandb_server import serve
 
 CONFIG = {
     "model": {"tied": False, "vocab_size": 4096, "embed_dim": 128, "num_heads": 4},

@@ -53,6 +53,7 @@ def batches(num_batches, sizes=None):
 
 
 def evaluation_batches():
+    """Three batches in which every token counts and stands for two bytes."""
     return [(x, y, torch.ones_like(x, dtype=torch.bool), torch.full_like(x, 2)) for x, y in batches(3)]
 
 
@@ -97,11 +98,12 @@ class Fit:
 
     def run(self):
         schedule = ValidateAt(self.num_steps, self.num_validations)
+        callbacks = [self.meter, schedule, TrainLog(self.log_every, self.meter), self.guard, *self.extra]
         trainer = L.Trainer(
-            accelerator="cpu", max_epochs=1, max_steps=self.num_steps, logger=self.logger, profiler=self.timer,
-            accumulate_grad_batches=self.accumulate, num_sanity_val_steps=0, enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False,
-            callbacks=[self.meter, schedule, TrainLog(self.log_every, self.meter), self.guard, *self.extra],
+            accelerator="cpu", max_epochs=1, max_steps=self.num_steps, logger=self.logger,
+            profiler=self.timer, accumulate_grad_batches=self.accumulate, num_sanity_val_steps=0,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            use_distributed_sampler=False, callbacks=callbacks,
         )  # fmt: skip
         train = self.train or batches(self.num_steps * self.accumulate, self.sizes)
         loader = DataLoader(train, batch_size=None)

@@ -34,7 +34,11 @@ def test_exact_for_any_accumulation(accumulate):
 def test_time_outside_of_training_changes_nothing():
     clock = FakeClock()
     outside = Spend(
-        clock, on_validation_start=5.0, on_validation_batch_end=3.0, on_validation_end=7.0, on_train_batch_end=11.0
+        clock,
+        on_validation_start=5.0,
+        on_validation_batch_end=3.0,
+        on_validation_end=7.0,
+        on_train_batch_end=11.0,
     )
     fit = Fit(8, num_validations=4, clock=clock, extra=[Spend(clock, on_before_backward=0.5), outside]).run()
     assert fit.meter.tokens_per_second == [B * T / 0.5] * 4
