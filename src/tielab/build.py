@@ -4,7 +4,6 @@ A run.yaml may come from a stranger, so a target must be a public class or funct
 package and of the kind its place in the config calls for.
 """
 
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from hydra.utils import get_object, instantiate
@@ -22,14 +21,15 @@ def build(node: dict[str, Any], kind: type[T], **arguments: Any) -> T:
     """Instantiate a config node as an object of a kind.
 
     Raises:
-        RequestError: a target outside the allowed packages, or of another kind.
+        RequestError: the target is outside the allowed packages or of another kind, or an argument
+            would instantiate something itself.
     """
-    for nested in _targets(node):
-        _check_target(nested)
     target = node.get("_target_")
     if target is None:
         raise RequestError(f"a {kind.__name__} has no _target_: name its class")
-    found = get_object(target)
+    if any(_holds_target(value) for value in node.values()):
+        raise RequestError(f"_target_ {target}: an argument has a _target_ of its own; give plain values")
+    found = _find(str(target))
     if target not in LOGGER_FACTORIES and not (isinstance(found, type) and issubclass(found, kind)):
         raise RequestError(f"_target_ {target} is not a {kind.__name__}; name a class that is")
     # Two steps, since instantiate itself has a parameter named config.
@@ -38,18 +38,13 @@ def build(node: dict[str, Any], kind: type[T], **arguments: Any) -> T:
     return built
 
 
-def _targets(node: Any) -> Iterator[str]:
+def _holds_target(node: Any) -> bool:
     if isinstance(node, dict):
-        if "_target_" in node:
-            yield str(node["_target_"])
-        for value in node.values():
-            yield from _targets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
+        return "_target_" in node or any(_holds_target(value) for value in node.values())
+    return isinstance(node, list) and any(_holds_target(value) for value in node)
 
 
-def _check_target(target: str) -> None:
+def _find(target: str) -> Any:
     allowed = ", ".join(ALLOWED_PACKAGES)
     if target.partition(".")[0] not in ALLOWED_PACKAGES:
         raise RequestError(f"_target_ {target} is outside the allowed packages ({allowed})")
@@ -62,3 +57,4 @@ def _check_target(target: str) -> None:
     home = str(getattr(found, "__module__", "")).partition(".")[0]
     if home not in ALLOWED_PACKAGES:
         raise RequestError(f"_target_ {target} lives in {home or 'no package'}, allowed are {allowed}")
+    return found

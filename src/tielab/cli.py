@@ -51,7 +51,10 @@ def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None)
     from tielab.record import write_atomic
     from tielab.report.render import report as render
 
-    chosen = list(folders) or [newest(Path("outputs"))]
+    chosen = list(folders)
+    if not chosen:
+        chosen = [newest(Path("outputs"))]
+        click.echo(f"{chosen[0]}:", err=True)
     if csv_file is not None:
         text = render(chosen, "csv") or ""
         if str(csv_file) == "-":

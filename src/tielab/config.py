@@ -183,7 +183,7 @@ class TrainerConfig:
     """Processes on each node, one per device."""
     num_nodes: int = MISSING
     precision: str = MISSING
-    """32-true, bf16-mixed, 16-mixed or bf16-true."""
+    """32-true, bf16-mixed, bf16-true or 64-true."""
     num_threads: int = MISSING
     """CPU threads of each process; fixed, since the bits of a result depend on it."""
     accumulate_grad_batches: int = MISSING
@@ -225,7 +225,9 @@ RUN_ONLY_KEYS = (
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
 
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
+PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
+STRATEGIES = ("auto", "ddp")
+"""Those that leave the starting of processes to us."""
 
 
 LAYOUT: dict[str, Any] = {
@@ -296,16 +298,25 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
+def computed(config: dict[str, Any]) -> dict[str, Any]:
+    """What a run computes: every dotted key with its value, minus ``RUN_ONLY_KEYS``."""
+
+    def flat(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in node.items():
+            key = f"{prefix}{name}"
+            if key in RUN_ONLY_KEYS:
+                continue
+            if isinstance(value, dict) and value:
+                yield from flat(value, f"{key}.")
+            else:
+                yield key, value
+
+    return dict(flat(config, ""))
+
+
 def config_hash(config: dict[str, Any]) -> str:
-    """Identity of what a run computes: 16 hex digits over the config minus ``RUN_ONLY_KEYS``."""
-    kept = json.loads(json.dumps(config))
-    for dotted in RUN_ONLY_KEYS:
-        *parents, leaf = dotted.split(".")
-        node = kept
-        for key in parents:
-            node = node.get(key) or {}
-        node.pop(leaf, None)
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+    """Identity of what a run computes: 16 hex digits."""
+    return hashlib.sha256(json.dumps(computed(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def check_config(config: dict[str, Any]) -> None:
@@ -318,7 +329,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_ranges(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
-    _check_trainer(config["trainer"], config["data"])
+    _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_resume(config["resume_from"])
 
 
@@ -395,8 +406,10 @@ def _check_ranges(config: dict[str, Any]) -> None:
             raise RequestError(f"{key}={value} is out of range: it must be at least 0")
     for key in FRACTION_KEYS:
         value = _lookup(config, key)
-        if not 0 <= value <= 1 or (value == 1 and key != "schedule.final_fraction"):
-            raise RequestError(f"{key}={value} is out of range: it must lie in [0, 1)")
+        closed = key == "schedule.final_fraction"
+        if not (0 <= value < 1 or (closed and value == 1)):
+            bracket = "]" if closed else ")"
+            raise RequestError(f"{key}={value} is out of range: it must lie in [0, 1{bracket}")
 
 
 def _check_model(model: dict[str, Any], data: dict[str, Any]) -> None:
@@ -450,10 +463,14 @@ def _check_data(data: dict[str, Any]) -> None:
             )
 
 
-def _check_trainer(trainer: dict[str, Any], data: dict[str, Any]) -> None:
+def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:
     if trainer["precision"] not in PRECISIONS:
         raise RequestError(f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}")
+    if trainer["strategy"] not in STRATEGIES:
+        raise RequestError(f"trainer.strategy={trainer['strategy']} is not one of {', '.join(STRATEGIES)}")
     num_processes = trainer["devices"] * trainer["num_nodes"]
+    if launch == "inline" and num_processes > 1:
+        raise RequestError(f"launch=inline runs one process, {num_processes} were asked for; drop it")
     if trainer["strategy"] == "auto" and num_processes > 1:
         raise RequestError(
             f"trainer.devices={trainer['devices']} x trainer.num_nodes={trainer['num_nodes']} "

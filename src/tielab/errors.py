@@ -1,4 +1,7 @@
-"""The one exception for a request that cannot be carried out as asked."""
+"""How a command ends: its exit status, and the one exception for a request that cannot be carried out."""
+
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+"""Exit status of a process of a run, and of the command."""
 
 
 class RequestError(ValueError):

@@ -5,9 +5,12 @@ lightning already loaded.
 """
 
 import importlib.metadata
+import json
 import logging
+import math
 import os
 import platform
+import signal
 import sys
 import time
 import traceback
@@ -24,26 +27,34 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, read_checkpoint
+from tielab.config import computed
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
 from tielab.data.tokenizer import Tokenizer
 from tielab.data.windows import batch_hash
-from tielab.errors import RequestError
+from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
 from tielab.models.minigpt import MiniGPT
-from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME, Record, read_record, write_atomic, write_record
+from tielab.record import (
+    ERROR_FILES,
+    LAST_CHECKPOINT,
+    RUN_CONFIG_NAME,
+    TOKENIZER_NAME,
+    Record,
+    Validation,
+    read_record,
+    write_atomic,
+    write_record,
+)
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
 from tielab.training.task import LanguageModelTask
 from tielab.training.throughput import ThroughputMeter, TrainingClock
 
-LAST_CHECKPOINT = Path("checkpoints", "last.ckpt")
-BEST_CHECKPOINT = Path("checkpoints", "best.ckpt")
 WARMUP_STEPS = 10
 """Left out of the throughput."""
-FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 log = logging.getLogger("tielab")
 
@@ -54,23 +65,20 @@ def run_rank(folder: Path) -> int:
     The first process writes the record: finished, failed with a traceback, or interrupted.
     """
     started = time.monotonic()
-    rank = global_rank()
-    _log_to_file(folder, rank)
+    config = read_run_config(folder)
+    rank = global_rank(config["trainer"]["devices"])
+    handlers = _log_to_file(folder, rank)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     record = read_record(folder)
     fit: Fit | None = None
     try:
-        fit = Fit(read_run_config(folder), folder, record)
+        fit = Fit(config, folder, record)
         fit.run()
         record.status, status = "finished", FINISHED
-    except (RunInterruptedError, KeyboardInterrupt, SystemExit) as error:
-        record.status, status = "interrupted", INTERRUPTED
+    except BaseException as error:
+        record.status, status = _ending(error)
         record.error = _describe(error)
-    except Exception as error:
-        record.status, status = "failed", FAILED
-        record.error = _describe(error)
-        if record.error["type"] == RequestError.__name__:
-            status = REFUSED
-        log.debug("failed", exc_info=status == FAILED)
+        log.debug(record.status, exc_info=status == FAILED)
     if not record.finished:
         record.validation = None  # was of some earlier step
     record.seconds = time.monotonic() - started
@@ -81,16 +89,21 @@ def run_rank(folder: Path) -> int:
             status = FAILED
             log.error("the record was not written: %s", explain(error) or error)
         _finish_loggers(fit, record, status)
+    elif status in (FAILED, REFUSED):
+        write_atomic(folder / ERROR_FILES.replace("*", str(rank)), json.dumps(record.error))
     _leave_group()
+    for number, handler in signals.items():  # for the next inline run of this process
+        signal.signal(number, handler)
+    for named, output in handlers:
+        named.removeHandler(output)
     return status
 
 
-def global_rank() -> int:
+def global_rank(num_per_node: int) -> int:
     """This process's number among all of the run, from the environment its launcher made."""
     if "RANK" in os.environ:
         return int(os.environ["RANK"])
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    return local_rank if os.environ.get("NODE_RANK", "0") == "0" else -1
+    return int(os.environ.get("NODE_RANK", "0")) * num_per_node + int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def read_run_config(folder: Path) -> dict[str, Any]:
@@ -120,13 +133,12 @@ class Fit:
             num_steps=self.num_steps,
             tokens_per_step=tokens_per_step,
             content_hash=self.prepared.validation.content_hash,
-            identity=model_identity(config, self.prepared.tokenizer),
+            identity=run_identity(config, self.prepared.tokenizer),
             seed=config["seed"],
         )
         self.data = TextDataModule(config["data"], self.prepared, self.num_steps)
         if config["resume_from"] is not None:
-            # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
-            read_checkpoint(Path(config["resume_from"]), self.task.identity)
+            self._check_checkpoint(Path(config["resume_from"]))
         settings = config["trainer"]
         self.clock = TrainingClock(settings["log_every_n_steps"] * settings["accumulate_grad_batches"])
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
@@ -138,8 +150,15 @@ class Fit:
         self.record.seconds_by_phase["data"] = time.monotonic() - self._started
         return prepared
 
+    def _check_checkpoint(self, path: Path) -> None:
+        # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
+        step = read_checkpoint(path, self.task.identity)["global_step"]
+        if step >= self.num_steps:
+            raise RequestError(f"resume_from={path} is of a complete run ({step} steps); nothing is left")
+
     def _build_trainer(self) -> L.Trainer:
         settings = self.config["trainer"]
+        validate = ValidateAt(self.num_steps, self.config["budget"]["num_validations"])
         named = [build(node, L.Callback) for node in self.config["callbacks"].values()]
         try:
             return L.Trainer(
@@ -154,11 +173,13 @@ class Fit:
                 max_steps=self.num_steps,
                 callbacks=[
                     self.throughput,
-                    ValidateAt(self.num_steps, self.config["budget"]["num_validations"]),
+                    validate,
                     TrainLog(settings["log_every_n_steps"], self.throughput),
                     self.guard,
                     *named,
-                    StopOnSignal(self.folder / LAST_CHECKPOINT, settings["log_every_n_steps"]),
+                    StopOnSignal(
+                        self.folder / LAST_CHECKPOINT, settings["log_every_n_steps"], validate.steps
+                    ),
                 ],
                 logger=self._build_loggers(),
                 plugins=[WholeCheckpointIO()],
@@ -203,8 +224,17 @@ class Fit:
         L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
         try:
             trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
+            self._check_complete(trainer)
         finally:
             self._describe_after(trainer)
+
+    def _check_complete(self, trainer: L.Trainer) -> None:
+        # Lightning returns from a fit that it found nothing to do in.
+        task, planned = self.task, self.num_steps * self.task.tokens_per_step
+        if task.tokens_seen != planned and not trainer.should_stop:
+            raise RuntimeError(f"training ended after {task.tokens_seen} of {planned} tokens")
+        if not task.validations or task.validations[-1].tokens_seen != task.tokens_seen:
+            raise RuntimeError(f"training ended after {task.tokens_seen} tokens without a validation there")
 
     def _describe_before(self, trainer: L.Trainer) -> None:
         record = self.record
@@ -231,7 +261,7 @@ class Fit:
             record.train_loss = sum(task.final_losses) / len(task.final_losses)
         if self.guard.intact and task.validations:
             record.validation = asdict(task.validations[-1])
-            record.best_validation = asdict(min(task.validations, key=lambda v: v.bits_per_byte))
+            record.best_validation = asdict(min(task.validations, key=_bits_per_byte_or_infinity))
         throughput = self.throughput.summary(task.num_processes or 1)
         record.throughput = asdict(throughput) if throughput else None
         record.peak_memory_bytes = peak_memory_bytes(trainer)
@@ -254,15 +284,14 @@ def build_model(config: dict[str, Any], tokenizer: Tokenizer) -> MiniGPT:
     return build(config, MiniGPT, vocab_size=vocab_size)
 
 
-def model_identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a checkpoint must share with the run that loads it."""
-    keys = ("tied", "embed_dim", "num_layers", "num_heads", "hidden_dim", "block_size", "output_bias")
-    identity = {f"model.{key}": config["model"][key] for key in keys}
-    return {
-        **identity,
-        "model.vocab_size": tokenizer.vocab_size,
-        "tokenizer_hash": tokenizer.hash,
-    }
+def run_identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a checkpoint must share with the run that loads it: all that decides the weights."""
+    tie = {"model.tied": config["model"]["tied"]}  # first, so that a wrong arm is named as such
+    return {**tie, **computed(config), "tokenizer_hash": tokenizer.hash}
+
+
+def _bits_per_byte_or_infinity(validation: Validation) -> float:
+    return math.inf if math.isnan(validation.bits_per_byte) else validation.bits_per_byte
 
 
 def versions() -> dict[str, str]:
@@ -301,9 +330,12 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _log_to_file(folder: Path, rank: int) -> None:
-    """Everything that is logged or warned goes to the run's log; warnings of ours also to standard error."""
-    name = "run.log" if rank == 0 else f"run.rank{os.environ.get('RANK') or os.environ.get('LOCAL_RANK')}.log"
+def _log_to_file(folder: Path, rank: int) -> list[tuple[logging.Logger, logging.Handler]]:
+    """Send all that is logged or warned to the run's log, what we log to standard error as well.
+
+    Returns the handlers added, each with its logger.
+    """
+    name = "run.log" if rank == 0 else f"run.rank{rank}.log"
     file = logging.FileHandler(folder / name, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
@@ -320,6 +352,18 @@ def _log_to_file(folder: Path, rank: int) -> None:
     screen.setLevel(logging.INFO if rank == 0 else logging.ERROR)
     log.addHandler(screen)
     log.setLevel(logging.DEBUG)
+    return [(root, file), (log, screen)]
+
+
+def _ending(error: BaseException) -> tuple[str, int]:
+    """Status and exit status of a run that an exception ended."""
+    # Lightning turns a KeyboardInterrupt into a SystemExit; any other one is a callback's own.
+    stopped = isinstance(error, RunInterruptedError | KeyboardInterrupt) or (
+        isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt)
+    )
+    if stopped:
+        return "interrupted", INTERRUPTED
+    return "failed", REFUSED if explain(error) is not None else FAILED
 
 
 def _describe(error: BaseException) -> dict[str, str]:

@@ -6,7 +6,7 @@ import re
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from tielab.config import suggest, suggest_key
+from tielab.config import GROUPS, known_keys, suggest, suggest_key
 from tielab.errors import RequestError
 
 
@@ -72,12 +72,18 @@ def _explain_config(error: BaseException) -> str:
     unknown = re.search(r"Key '([^']+)' (is )?not in ", first)
     if unknown is not None:
         full = key[1] if key is not None else outer[1] if outer is not None else unknown[1]
-        return f"unknown key {full}{suggest_key(full)}; see python train.py --cfg job"
+        return _explain_unknown(full)
     if "Could not override" in first and outer is not None:
-        return f"unknown key {outer[1]}{suggest_key(outer[1])}; see python train.py --cfg job"
+        return _explain_unknown(outer[1])
     if "Missing mandatory value" in first:
         name = first.rpartition(": ")[2]
         return f"{name} has no value: add {name}=..."
     if key is not None and key[1] not in first:
         return f"{key[1]}: {first}"
     return _one_line(first)
+
+
+def _explain_unknown(key: str) -> str:
+    if key in known_keys() or key in GROUPS:
+        return f"{key} is a group that cannot be chosen here; set its keys or delete them (~{key}.NAME)"
+    return f"unknown key {key}{suggest_key(key)}; see python train.py --cfg job"

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import logging
+import math
 import multiprocessing
 import os
 import shutil
@@ -36,12 +37,18 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from tielab.config import LAYOUT_NAME, SCHEMA_NAME, check_config, config_hash, plain, register
-from tielab.errors import RequestError
+from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
-from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record, read_record, write_atomic, write_record
-
-FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
-"""Exit status of a run, and of the command."""
+from tielab.record import (
+    ERROR_FILES,
+    LAST_CHECKPOINT,
+    RECORD_NAME,
+    RUN_CONFIG_NAME,
+    Record,
+    read_record,
+    write_atomic,
+    write_record,
+)
 
 STALE_VARIABLES = (
     "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
@@ -62,9 +69,13 @@ class Progress:
 
     num_jobs: int = 1
     num_failed: int = 0
+    num_refused: int = 0
     folders: list[Path] = field(default_factory=list)
     """Of the jobs begun."""
-    refusal: RequestError | None = None
+
+    @property
+    def exit_status(self) -> int:
+        return FAILED if self.num_failed else REFUSED if self.num_refused else FINISHED
 
 
 progress = Progress()
@@ -81,16 +92,17 @@ def check_requests(cfgs: Sequence[DictConfig]) -> list[dict[str, Any]]:
         check_config(config)
         _check_machine(config["trainer"])
     for config in configs:
-        _prepare_data(json.dumps(config["data"], sort_keys=True))
+        num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
+        _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
     return configs
 
 
 @functools.cache
-def _prepare_data(data_config: str) -> None:
+def _prepare_data(data_config: str, num_processes: int) -> None:
     from tielab.data.prepare import check_fits, prepare
 
     data = json.loads(data_config)
-    check_fits(prepare(data), data)
+    check_fits(prepare(data), data, num_processes)
 
 
 def _check_machine(trainer: dict[str, Any]) -> None:
@@ -127,7 +139,8 @@ def num_gpus() -> int:
 def run_job(cfg: DictConfig) -> float:
     """Hydra's task: run one job in its own processes and return its bits per byte (inf if it failed).
 
-    A refused request is kept in ``progress``: Hydra would print an exception in its own words.
+    A refused request is printed and counted here: Hydra would print an exception in its own words,
+    and not run the jobs after it.
 
     Raises:
         KeyboardInterrupt: the job was stopped by a signal.
@@ -135,17 +148,17 @@ def run_job(cfg: DictConfig) -> float:
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     record = None
-    if progress.refusal is None:
-        try:
-            record = _create_and_execute(cfg, hydra_config, folder)
-        except (RequestError, OSError) as error:
-            message = explain(error)
-            if message is None:
-                raise
-            progress.refusal = RequestError(message)
+    try:
+        record = _create_and_execute(cfg, hydra_config, folder)
+    except (RequestError, OSError) as error:
+        message = explain(error)
+        if message is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        progress.num_refused += 1
     _remove_empty(folder)
-    if record is None or record.validation is None:
-        return float("inf")
+    if record is None or record.validation is None or math.isnan(record.validation["bits_per_byte"]):
+        return math.inf
     return float(record.validation["bits_per_byte"])
 
 
@@ -156,9 +169,26 @@ def _create_and_execute(cfg: DictConfig, hydra_config: Any, folder: Path) -> Rec
     create_run(config, folder, sweep=_sweep_name(hydra_config), rerun_of=_rerun_of(hydra_config))
     progress.folders.append(folder)
     _announce(hydra_config, folder)
-    record = execute(config, folder)
+    try:
+        record = execute(config, folder)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(folder)
+        raise
     progress.num_failed += not record.finished
+    if not is_sweep and (folder / RECORD_NAME).exists():
+        print_comparison([folder])
     return record
+
+
+def _say_how_to_go_on(folder: Path) -> None:
+    checkpoint = folder / LAST_CHECKPOINT
+    if checkpoint.is_file():
+        run = _shown(folder)
+        print(
+            f"interrupted; to go on: python train.py --config-dir {run} --config-name run "
+            f"resume_from={_shown(checkpoint)}",
+            file=sys.stderr,
+        )
 
 
 def _sweep_name(hydra_config: Any) -> str | None:
@@ -202,11 +232,13 @@ def create_run(
     """Write ``run.yaml`` and the first ``record.json`` into an empty folder.
 
     Raises:
-        RequestError: the folder holds a run already.
+        RequestError: the folder is not empty.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / RUN_CONFIG_NAME).exists():
         raise RequestError(f"{folder} holds a run already; choose another folder")
+    if any(folder.iterdir()):
+        raise RequestError(f"{folder} is not empty; choose another folder")
     commit, dirty = code_version()
     model = config["model"]
     arm = "tied" if model["tied"] else "untied"
@@ -284,21 +316,39 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
         record.status = "finished" if status == FINISHED else "failed"
         return record
     if record.error is not None and record.error["type"] == RequestError.__name__:
-        if record.num_steps is None:  # it had not begun
+        if record.num_steps is None:  # it had not begun, and all in the folder is ours
             shutil.rmtree(folder)
         raise RequestError(record.error["message"])
-    if record.status == "running":  # killed before it could write
+    if record.status == "running":  # its process was killed before it could write
         record.status = "interrupted" if status == INTERRUPTED else "failed"
         message = "stopped by a signal" if status == INTERRUPTED else describe_exit(status)
         record.error = {"type": "ProcessDied", "message": message, "traceback": ""}
+        write_record(folder, record)
+    if record.finished and status not in (FINISHED, INTERRUPTED):  # another process broke after the first
+        record.status, record.validation = "failed", None
+        record.error = {"type": "ProcessDied", "message": describe_exit(status), "traceback": ""}
+        write_record(folder, record)
+    first_error = _first_error_elsewhere(folder)
+    if record.status == "failed" and first_error is not None:
+        record.error = first_error
         write_record(folder, record)
     if record.status == "failed":
         assert record.error is not None
         what = "{type}: {message}\n{traceback}".format(**record.error)
         print(f"FAILED {_shown(folder)}: {what}", file=sys.stderr)
-    if record.status == "interrupted":
+    if record.status == "interrupted" or status == INTERRUPTED:
         raise KeyboardInterrupt
     return record
+
+
+def _first_error_elsewhere(folder: Path) -> dict[str, str] | None:
+    """What another process failed with, if that was before the first one: the cause, not the consequence."""
+    written = (folder / RECORD_NAME).stat().st_mtime
+    files = sorted((path.stat().st_mtime, path) for path in folder.glob(ERROR_FILES))
+    if not files or files[0][0] > written:
+        return None
+    error: dict[str, str] = json.loads(files[0][1].read_text(encoding="utf-8"))
+    return error
 
 
 def describe_exit(status: int) -> str:
@@ -410,22 +460,24 @@ def die_with_parent() -> None:
 def _wait_for(children: list[Child]) -> int:
     """Wait for all children; a failed one ends the others, a signal to this process ends all."""
     received: list[int] = []
+    first_failure = FINISHED
     with _signals_go_to(received):
         asked_at: float | None = None
         while any(child.poll() is None for child in children):
             living = [child for child in children if child.poll() is None]
-            failed = any(child.poll() not in (None, 0) for child in children)
+            failed = next((status for child in children if (status := child.poll())), FINISHED)
+            first_failure = first_failure or failed
             if asked_at is None and (received or failed):
                 asked_at = time.monotonic()
                 _send(living, signal.SIGTERM)
             # A rank that waits for a dead one in a collective cannot stop by itself.
-            patience = 5.0 if failed else SECONDS_TO_STOP
+            patience = SECONDS_TO_STOP if received else 5.0
             if len(received) > 1 or (asked_at is not None and time.monotonic() - asked_at > patience):
                 _send(living, signal.SIGKILL)
             time.sleep(0.02)
     if received:
         return INTERRUPTED
-    return next((status for child in children if (status := child.poll())), FINISHED)
+    return first_failure or next((status for child in children if (status := child.poll())), FINISHED)
 
 
 def _send(children: Sequence[Child], number: int) -> None:
@@ -487,8 +539,6 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
-        if progress.refusal is not None:
-            raise progress.refusal
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
@@ -497,4 +547,4 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
             raise
         print(f"error: {message}", file=sys.stderr)
         return REFUSED
-    return FAILED if progress.num_failed else FINISHED
+    return progress.exit_status

@@ -17,6 +17,9 @@ SCHEMA_VERSION = 1
 RECORD_NAME = "record.json"
 RUN_CONFIG_NAME = "run.yaml"
 TOKENIZER_NAME = "tokenizer.json"
+LAST_CHECKPOINT = Path("checkpoints", "last.ckpt")
+ERROR_FILES = "error.rank*.json"
+"""What a process other than the first failed with."""
 STATUSES = ("running", "finished", "failed", "interrupted")
 
 

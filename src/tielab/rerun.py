@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tielab import launch
-from tielab.errors import RequestError
+from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME, Record, read_record
 
 RESULTS = (
@@ -64,13 +64,16 @@ def rerun(run: Path, overrides: Sequence[str]) -> int:
     original = read_record(run)
     if not (run / RUN_CONFIG_NAME).is_file():
         raise RequestError(f"{run}: no {RUN_CONFIG_NAME} there; give the folder of a run")
-    status = launch.main(run.resolve(), overrides, config_name=Path(RUN_CONFIG_NAME).stem)
-    if status != launch.FINISHED:
+    # With the config groups beside it, where this is a checkout, so that overrides may choose an option.
+    groups = Path(__file__).parents[2] / "conf"
+    where = ["--config-dir", str(run.resolve()), "--config-name", Path(RUN_CONFIG_NAME).stem]
+    status = launch.main(groups if groups.is_dir() else run.resolve(), [*where, *overrides])
+    if status != FINISHED:
         return status
     repeated = read_record(launch.progress.folders[-1])
     repetition = compare_records(original, repeated)
     print("\n".join(describe(repetition, original, repeated)))
-    return launch.FAILED if repetition.unexplained else launch.FINISHED
+    return FAILED if repetition.unexplained else FINISHED
 
 
 def describe(repetition: Repetition, original: Record, repeated: Record) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from tielab.checkpoint import load_weights, read_checkpoint
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
-from tielab.experiment import build_model, model_identity, read_run_config
+from tielab.experiment import build_model, read_run_config, run_identity
 from tielab.models.minigpt import MiniGPT
 from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
 
@@ -29,7 +29,7 @@ def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Token
     tokenizer = Tokenizer.from_json((run / TOKENIZER_NAME).read_text(encoding="utf-8"))
     named = checkpoint in ("best", "last")
     path = run / "checkpoints" / f"{checkpoint}.ckpt" if named else Path(checkpoint)
-    contents = read_checkpoint(path, model_identity(config, tokenizer))
+    contents = read_checkpoint(path, run_identity(config, tokenizer))
     model = build_model(config["model"], tokenizer)
     load_weights(model, contents)
     return model.eval(), tokenizer

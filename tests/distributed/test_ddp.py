@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from running import ROOT
-from tielab.record import read_record
+from tielab.record import Record, read_record, write_record
 
 pytestmark = pytest.mark.distributed
 
@@ -90,3 +90,26 @@ def test_inline(train, tiny, tmp_path):
     done = train(*tiny, "launch=inline")
     assert done.returncode == 0, done.stderr
     assert read_record(next((tmp_path / "outputs" / "runs").iterdir())).finished
+
+
+def test_the_error_of_a_process_without_record_is_the_records(tiny, tmp_path, cache_dir):
+    """The first process waits in a collective when another one fails: it cannot say why."""
+    import json
+
+    from hydra import compose, initialize_config_dir
+
+    from tielab.config import plain, register
+    from tielab.launch import create_run, execute
+
+    register(ROOT / "conf")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = plain(compose("config", overrides=[*tiny, "trainer=ddp_cpu", "trainer.devices=2"]))
+    folder = tmp_path / "run"
+    create_run(config, folder)
+    (folder / "run.rank1.log").mkdir()  # the second process dies before it can say anything
+    assert "status 1" in execute(config, folder).error["message"]
+    assert read_record(folder).status == "failed"
+    said = {"type": "ValueError", "message": "on the second", "traceback": "..."}
+    (folder / "error.rank1.json").write_text(json.dumps(said))
+    write_record(folder, Record(**{**vars(read_record(folder)), "status": "running", "error": None}))
+    assert execute(config, folder).error == said

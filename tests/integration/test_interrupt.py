@@ -49,6 +49,7 @@ def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path)
     assert record.tokens_seen < 65536
     assert "Traceback" not in err
     assert "interrupted" in out  # the table's notes
+    assert "interrupted; to go on: python train.py --config-dir outputs/sweeps/" in err
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["0"]  # the sweep stopped
 
     # Going on from the checkpoint equals never having stopped.
@@ -62,6 +63,26 @@ def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path)
         assert records[0].validation == records[1].validation
         assert records[0].initial_loss == records[1].initial_loss
         assert records[0].train_loss == records[1].train_loss
+
+
+@pytest.mark.distributed
+def test_two_processes_stop_together(tiny, tmp_path):
+    long = (
+        *tiny,
+        "budget.tokens=1310720",
+        "budget.num_validations=1",
+        "trainer=ddp_cpu",
+        "trainer.devices=2",
+    )
+    process = start(tmp_path, *long)
+    folder = wait_for_rows(tmp_path, process, 3)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (out, err)
+    record = read_record(folder)
+    assert record.status == "interrupted"
+    assert record.error["type"] == "RunInterruptedError"
+    assert (folder / "checkpoints" / "last.ckpt").is_file()
 
 
 def test_a_killed_parent_takes_its_children_along(tiny, tmp_path):

@@ -64,7 +64,9 @@ def test_hydras_way_is_the_same_and_keeps_types_groups_and_sweeps(run_folder, tr
     assert (typo.returncode, typo.stderr.startswith("error: unknown key model.teid")) == (2, True)
     maybe = train(*where, "model.tied=maybe")
     assert (maybe.returncode, "not a valid bool" in maybe.stderr) == (2, True)
-    done = train("-m", *where, "model.tied=true,false", "schedule=cosine")
+    group = train(*where, "logger=none")
+    assert (group.returncode, "logger is a group that cannot be chosen here" in group.stderr) == (2, True)
+    done = train("-m", *where, "model.tied=true,false", "width=d32", "model.num_heads=4")
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
     original = read_record(run_folder)
@@ -83,10 +85,45 @@ def test_the_environment_does_not_change_a_rerun(run_folder, train, tmp_path):
 
 def test_a_checkpoint_of_the_other_arm_is_refused(run_folder, train, tiny, tmp_path):
     checkpoint = run_folder / "checkpoints" / "last.ckpt"
-    done = train(*tiny, f"resume_from={checkpoint}", "model.tied=false")
+    done = train(*tiny, f"resume_from={checkpoint}", "model.tied=false", "model.dropout=0.1")
     assert done.returncode == 2, done.stderr
     assert "trained with model.tied=true, this run asks for model.tied=false" in done.stderr
     assert not list(tmp_path.glob("outputs/runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("seed=1", "model.seed=0", "data.seed=0"), "trained with seed=0, this run asks for seed=1"),
+        (("data.batch_size=4",), "trained with data.batch_size=8, this run asks for data.batch_size=4"),
+        ((), "is of a complete run (32 steps); nothing is left"),
+    ],
+)
+def test_only_the_same_run_goes_on_from_a_checkpoint(overrides, message, run_folder, train, tiny, tmp_path):
+    checkpoint = run_folder / "checkpoints" / "last.ckpt"
+    done = train(*tiny, "model.dropout=0.1", f"resume_from={checkpoint}", *overrides)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert not list(tmp_path.glob("outputs/runs/*"))
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(train, tiny, tmp_path):
+    (tmp_path / "mine.txt").write_text("precious")
+    done = train(*tiny, "hydra.run.dir=.", "resume_from=mine.txt")
+    assert done.returncode == 2, done.stderr
+    assert "is not empty; choose another folder" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_refused_job_of_a_sweep_does_not_stop_the_others(run_folder, train, tiny, tmp_path):
+    """Found only by the job's own process: nothing is left to do from this checkpoint."""
+    first = run_folder / "checkpoints" / "last.ckpt"
+    done = train("-m", *tiny, "model.dropout=0.1", f"resume_from={first},null")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("error: ") == 1
+    (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    assert read_record(folder / "1").finished
+    assert not (folder / "0").exists()
 
 
 @pytest.mark.parametrize("damage", ["truncated", "text", "pickle"])

@@ -33,7 +33,7 @@ from tielab.data.corpus import (
     with_document_ends,
 )
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
-from tielab.data.windows import num_training_windows
+from tielab.data.windows import evaluation_windows, num_training_windows
 from tielab.errors import RequestError
 
 FORMAT_VERSION = 1
@@ -284,8 +284,8 @@ def _open_split(entry: Path, name: str, meta: dict[str, Any]) -> TokenSplit:
     return TokenSplit(tokens=tokens, **meta["splits"][name])
 
 
-def check_fits(prepared: Prepared, data_config: dict[str, Any]) -> None:
-    """Raise RequestError if windows or batches are larger than the tokens they are cut from."""
+def check_fits(prepared: Prepared, data_config: dict[str, Any], num_processes: int = 1) -> None:
+    """Raise RequestError if the tokens are too few for the windows, the batches or the processes."""
     block_size, stride, batch_size = (data_config[key] for key in ("block_size", "stride", "batch_size"))
     shortest = min(prepared.train.num_tokens, prepared.validation.num_tokens)
     for name, split in (("train", prepared.train), ("validation", prepared.validation)):
@@ -296,6 +296,12 @@ def check_fits(prepared: Prepared, data_config: dict[str, Any]) -> None:
             f"data.batch_size={batch_size}: the train split of {prepared.train.num_tokens} tokens has "
             f"{num_windows} windows (block_size {block_size}, stride {stride}); "
             f"choose batch_size<={num_windows} or a smaller stride"
+        )
+    starts, _ = evaluation_windows(prepared.validation.num_tokens, block_size, data_config["eval_stride"])
+    if len(starts) < num_processes:
+        raise RequestError(
+            f"the validation split has {len(starts)} windows for {num_processes} processes; "
+            "use fewer processes, a smaller data.eval_stride or more text"
         )
 
 

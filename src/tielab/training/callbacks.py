@@ -67,11 +67,13 @@ class StopOnSignal(L.Callback):
         checkpoint: where the state goes; written inside the training loop, so a resumed run goes on
             with the very next batch.
         check_every_n_steps: with several processes, how often they agree on whether to stop.
+        validation_steps: a stop at one of these waits for its validation, which a resumed run would skip.
     """
 
-    def __init__(self, checkpoint: Path, check_every_n_steps: int):
+    def __init__(self, checkpoint: Path, check_every_n_steps: int, validation_steps: set[int]):
         self._checkpoint = checkpoint
         self._check_every_n_steps = check_every_n_steps
+        self._validation_steps = validation_steps
         self._received: int | None = None
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -87,19 +89,28 @@ class StopOnSignal(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         if trainer.fit_loop.epoch_loop._should_accumulate():
             return
+        agree = trainer.world_size == 1 or trainer.global_step % self._check_every_n_steps == 0
+        if agree and trainer.global_step not in self._validation_steps:
+            self._stop_if_asked(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModelTask)
+        if trainer.global_step < pl_module.num_steps:  # else the run is complete
+            self._stop_if_asked(trainer)
+
+    def _stop_if_asked(self, trainer: L.Trainer) -> None:
         received = self._received is not None
         if trainer.world_size > 1:
-            if trainer.global_step % self._check_every_n_steps:
-                return
             received = trainer.strategy.reduce_boolean_decision(received, all=False)
         if received:
             trainer.save_checkpoint(self._checkpoint)
             raise RunInterruptedError(f"stopped by a signal after step {trainer.global_step}")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        # What is left is to write the record; ``run_rank`` puts the old handlers back.
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) == self._receive:
-                signal.signal(number, signal.SIG_IGN if self._received else signal.default_int_handler)
+                signal.signal(number, signal.SIG_IGN)
 
 
 class ValidateAt(L.Callback):
@@ -140,8 +151,9 @@ class TrainLog(L.Callback):
             "tokens": task.tokens_seen,
             "seconds": task.seconds,
             "train/loss": sum(losses) / len(losses),
-            "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
+        if task.learning_rate is not None:
+            metrics["learning_rate"] = task.learning_rate
         if isinstance(task.gradient_norm, torch.Tensor):
             metrics["gradient_norm"] = float(task.gradient_norm)
         if self._throughput.latest is not None:

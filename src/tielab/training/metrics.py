@@ -30,7 +30,8 @@ class TokenSums(Metric):
 
     def update(self, nats: Tensor, scored: Tensor, num_bytes: Tensor) -> None:
         """Add one batch: nats (B, T) per token, scored (B, T) bool, num_bytes (B, T) of each token."""
-        self.nats += nats.double().masked_fill(~scored, 0.0).sum()
+        # Double again: a module cast to bfloat16 takes its metrics' states along.
+        self.nats = self.nats.double() + nats.double().masked_fill(~scored, 0.0).sum()
         self.num_tokens += scored.sum()
         self.num_bytes += num_bytes.masked_fill(~scored, 0).sum()
 

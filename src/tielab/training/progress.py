@@ -48,8 +48,8 @@ class ProgressBar(L.Callback):
 
     def _show(self, task: L.LightningModule, elapsed: float) -> None:
         assert isinstance(task, LanguageModelTask)
-        assert task.last_loss is not None
-        loss = float(task.last_loss)
+        # Collected where the clock has waited for the device anyway; reading a fresher one would wait again.
+        loss = task.last_loss
         if self._bar is not None:
             self._bar.update(TaskID(0), completed=task.tokens_seen, loss=loss, refresh=True)
             return

@@ -71,7 +71,10 @@ class LanguageModelTask(L.LightningModule):
         """Loss of the steps in the last tenth of the run."""
         self.validations: list[Validation] = []
         self.gradient_norm: Tensor | None = None
-        self.last_loss: Tensor | None = None
+        self.learning_rate: float | None = None
+        """Of the last step."""
+        self.last_loss = float("nan")
+        """Of the last step collected."""
         self.num_processes: int | None = None
         """Counted, not read: a launcher that lies about it would make up a speed-up."""
         self.validation_seconds = 0.0
@@ -91,6 +94,8 @@ class LanguageModelTask(L.LightningModule):
     def on_train_start(self) -> None:
         count = self.trainer.strategy.reduce(torch.ones((), device=self.device), reduce_op="sum")
         self.num_processes = int(count)
+        if self.num_processes != self.trainer.world_size:
+            raise RuntimeError(f"{self.trainer.world_size} processes asked for, {self.num_processes} run")
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Keyed by the position in the run, dropout is the same in both arms and after a resume.
@@ -102,8 +107,7 @@ class LanguageModelTask(L.LightningModule):
         """Mean loss in nats of one micro-batch: ids (B, T), targets (B, T)."""
         input_ids, targets = batch
         loss = self.model.loss(input_ids, targets)
-        self.last_loss = loss.detach()
-        self._micro_losses.append(self.last_loss)
+        self._micro_losses.append(loss.detach())
         self.tokens_seen += input_ids.numel() * self.trainer.world_size
         return loss
 
@@ -114,6 +118,7 @@ class LanguageModelTask(L.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Here rather than through the Trainer, which would compute the norm and throw it away.
+        self.learning_rate = optimizer.param_groups[0]["lr"]  # before the schedule moves on
         limit = self.optimizer_config["gradient_clip_norm"]
         self.gradient_norm = torch.nn.utils.clip_grad_norm_(
             self.model.parameters(), torch.inf if limit is None else limit
@@ -140,6 +145,7 @@ class LanguageModelTask(L.LightningModule):
         tail = self.num_steps - max(1, self.num_steps // 10)
         self.final_losses += [v for step, v in enumerate(values, start=first_step) if step >= tail]
         self.unlogged_losses += values
+        self.last_loss = values[-1]
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor, Tensor], batch_idx: int) -> None:
         """Score one batch: ids, targets, scored (bool), num_bytes, each (B, T)."""
@@ -204,4 +210,4 @@ def check_identity(saved: dict[str, Any], asked: dict[str, Any]) -> None:
 
 
 def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)

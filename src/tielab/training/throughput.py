@@ -54,14 +54,15 @@ class ThroughputMeter(L.Callback):
     Args:
         clock: the trainer's profiler.
         interval_steps: optimizer steps in an interval.
-        warmup_steps: optimizer steps left out at the start (allocator, caches, compilation).
+        warmup_steps: optimizer steps left out at the start (allocator, caches, compilation), rounded up
+            to whole intervals: at their ends the clock has waited for the device.
     """
 
     def __init__(self, clock: TrainingClock, interval_steps: int, warmup_steps: int):
         self.tokens_per_second: list[float] = []
         self._clock = clock
         self._interval_steps = interval_steps
-        self._warmup_steps = warmup_steps
+        self._warmup_steps = -(-warmup_steps // interval_steps) * interval_steps
         self._num_batches = 0
         self._num_tokens = 0
         self._seconds = 0.0

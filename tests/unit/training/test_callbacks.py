@@ -82,6 +82,7 @@ def test_logged_losses_are_the_means_over_steps(accumulate):
     assert [row["tokens"] for row in rows] == [row["step"] * B * T * accumulate for row in rows]
     assert rows[0]["train/loss"] == fit.task.initial_loss
     assert all(row["gradient_norm"] > 0 for row in rows)
+    assert rows[0]["learning_rate"] == pytest.approx(1e-2)  # the one-step warm-up ends at the peak
     assert rows[-1]["learning_rate"] == pytest.approx(1e-3)
 
 

@@ -93,6 +93,16 @@ def test_sums_do_not_lose_small_terms():
     assert metric.compute().tolist() == [2.0**24 + 0.5, 2, 2]
 
 
+def test_sums_stay_exact_in_a_module_cast_to_bfloat16():
+    module = torch.nn.Module()
+    module.metric = TokenSums()
+    module.to(torch.bfloat16)
+    one = torch.ones(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.int64)
+    for nats in (700_000.0, 1.25):
+        module.metric.update(torch.tensor([[nats]]), *one)
+    assert module.metric.compute().tolist() == [700_001.25, 2, 2]
+
+
 def test_a_token_that_is_not_scored_does_not_count_even_if_infinite():
     metric = NatsPerToken()
     scored = torch.tensor([[True, False]])
