@@ -1,13 +1,11 @@
-"""What a run may be asked for: typed keys, and the checks that need more than one key.
+"""What a run may be asked for: typed keys and their meanings.
 
-Schemas hold types and meanings; the values live in ``conf/``. Checks raise, they never
-adjust a value. This module imports neither torch nor lightning, so a typo costs no start-up.
+The values live in ``conf/``, the checks that need more than one key in ``checks.py``. This module imports neither torch nor lightning, so a typo costs no start-up.
 """
 
 import difflib
 import hashlib
 import json
-import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -19,8 +17,6 @@ from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
-
-from tielab.errors import RequestError
 
 SCHEMA_NAME = "tielab_schema"
 LAYOUT_NAME = "tielab_layout"
@@ -319,28 +315,6 @@ def config_hash(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(computed(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Raise RequestError for the first key or combination of keys that cannot be run."""
-    unknown = sorted(_unknown_keys(config, Config))
-    if unknown:
-        raise RequestError(
-            f"unknown key {unknown[0]}{suggest_key(unknown[0])}; see python train.py --cfg job"
-        )
-    _check_ranges(config)
-    _check_model(config["model"], config["data"])
-    _check_data(config["data"])
-    _check_trainer(config["trainer"], config["data"], config["launch"])
-    _check_resume(config["resume_from"])
-
-
-def _unknown_keys(config: dict[str, Any], schema: Any, prefix: str = "") -> Iterator[str]:
-    """Keys that no schema declares; Hydra lets ``+key=value`` add them."""
-    for name, kind in get_type_hints(schema).items():
-        if is_dataclass(kind):
-            yield from _unknown_keys(config[name], kind, f"{prefix}{name}.")
-    yield from (f"{prefix}{name}" for name in config if name not in get_type_hints(schema))
-
-
 def known_keys(schema: Any = Config, prefix: str = "") -> list[str]:
     """Every dotted key of the schema."""
     keys = []
@@ -364,126 +338,3 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """``; did you mean NAME?`` for a name close to a known one, else nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-POSITIVE_KEYS = (
-    "model.block_size", "model.embed_dim", "model.num_layers", "model.num_heads", "model.hidden_dim",
-    "data.block_size", "data.stride", "data.eval_stride", "data.batch_size", "data.eval_batch_size",
-    "budget.tokens", "budget.num_validations",
-    "trainer.devices", "trainer.num_nodes", "trainer.num_threads",
-    "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
-    "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale",
-)  # fmt: skip
-OPTIONAL_POSITIVE_KEYS = (
-    "model.vocab_size", "model.init_std", "data.tokenizer.vocab_size", "optimizer.gradient_clip_norm",
-)  # fmt: skip
-NOT_NEGATIVE_KEYS = (
-    "seed", "data.seed", "model.seed", "data.num_workers",
-    "optimizer.weight_decay", "optimizer.embedding_weight_decay",
-)  # fmt: skip
-FRACTION_KEYS = (
-    "model.dropout", "schedule.warmup_fraction", "schedule.final_fraction",
-    "optimizer.beta1", "optimizer.beta2",
-)  # fmt: skip
-
-
-def _lookup(config: dict[str, Any], dotted: str) -> Any:
-    for key in dotted.split("."):
-        config = config[key]
-    return config
-
-
-def _check_ranges(config: dict[str, Any]) -> None:
-    for key in POSITIVE_KEYS + OPTIONAL_POSITIVE_KEYS:
-        value = _lookup(config, key)
-        if value is None and key in OPTIONAL_POSITIVE_KEYS:
-            continue
-        if not 0 < value < math.inf:
-            raise RequestError(f"{key}={value} is out of range: it must be greater than 0")
-    for key in NOT_NEGATIVE_KEYS:
-        value = _lookup(config, key)
-        if not 0 <= value < math.inf:
-            raise RequestError(f"{key}={value} is out of range: it must be at least 0")
-    for key in FRACTION_KEYS:
-        value = _lookup(config, key)
-        closed = key == "schedule.final_fraction"
-        if not (0 <= value < 1 or (closed and value == 1)):
-            bracket = "]" if closed else ")"
-            raise RequestError(f"{key}={value} is out of range: it must lie in [0, 1{bracket}")
-
-
-def _check_model(model: dict[str, Any], data: dict[str, Any]) -> None:
-    if model["embed_dim"] % model["num_heads"]:
-        raise RequestError(
-            f"model.embed_dim={model['embed_dim']} cannot be split over "
-            f"model.num_heads={model['num_heads']}; choose a multiple of {model['num_heads']}"
-        )
-    tokenizer = data["tokenizer"]
-    for name, key, value in (
-        ("vocab_size", "data.tokenizer.vocab_size", tokenizer["vocab_size"]),
-        ("block_size", "data.block_size", data["block_size"]),
-    ):
-        if model[name] != value:
-            raise RequestError(
-                f"model.{name}={model[name]} differs from {key}={value}; set {key} only, the model follows it"
-            )
-
-
-def _check_data(data: dict[str, Any]) -> None:
-    tokenizer = data["tokenizer"]
-    if data["corpus"] == "text" and not data["paths"]:
-        raise RequestError("data=text needs files: add data.paths=[FILE,FOLDER,'GLOB',...]")
-    if data["corpus"] != "text" and (data["paths"] or data["document"]):
-        raise RequestError(
-            f"data.paths and data.document belong to data=text, found corpus {data['corpus']}; "
-            "add data=text or drop them"
-        )
-    if tokenizer["kind"] == "file" and not tokenizer["path"]:
-        raise RequestError(
-            "data.tokenizer.kind=file needs data.tokenizer.path: a tokenizer.json or a folder "
-            "with vocab.json and merges.txt"
-        )
-    if tokenizer["kind"] == "byte" and tokenizer["vocab_size"] != 256:
-        raise RequestError(
-            f"a byte tokenizer has exactly 256 ids, found vocab_size={tokenizer['vocab_size']}; "
-            "use vocab=byte, or vocab=bpe for other sizes"
-        )
-    if tokenizer["kind"] in ("bpe", "file") and tokenizer["vocab_size"] is None:
-        raise RequestError(f"data.tokenizer.vocab_size must be a number for kind {tokenizer['kind']}")
-    if tokenizer["kind"] == "bpe" and tokenizer["vocab_size"] < 256:
-        raise RequestError(
-            f"a byte-level BPE starts from 256 bytes, found vocab_size={tokenizer['vocab_size']}; "
-            "ask for at least 256"
-        )
-    for key in ("stride", "eval_stride"):
-        if data[key] > data["block_size"]:
-            raise RequestError(
-                f"data.{key}={data[key]} would skip tokens: it must not exceed "
-                f"data.block_size={data['block_size']}"
-            )
-
-
-def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:
-    if trainer["precision"] not in PRECISIONS:
-        raise RequestError(f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}")
-    if trainer["strategy"] not in STRATEGIES:
-        raise RequestError(f"trainer.strategy={trainer['strategy']} is not one of {', '.join(STRATEGIES)}")
-    num_processes = trainer["devices"] * trainer["num_nodes"]
-    if launch == "inline" and num_processes > 1:
-        raise RequestError(f"launch=inline runs one process, {num_processes} were asked for; drop it")
-    if trainer["strategy"] == "auto" and num_processes > 1:
-        raise RequestError(
-            f"trainer.devices={trainer['devices']} x trainer.num_nodes={trainer['num_nodes']} "
-            "needs trainer=ddp or trainer=ddp_cpu"
-        )
-    parts = num_processes * trainer["accumulate_grad_batches"]
-    if data["batch_size"] % parts:
-        raise RequestError(
-            f"data.batch_size={data['batch_size']} cannot be split over {num_processes} processes x "
-            f"{trainer['accumulate_grad_batches']} micro-batches; choose a multiple of {parts}"
-        )
-
-
-def _check_resume(resume_from: str | None) -> None:
-    if resume_from is not None and not Path(resume_from).is_file():
-        raise RequestError(f"resume_from={resume_from}: no such file")

@@ -386,7 +386,7 @@ def _leave_group() -> None:
 
 
 if __name__ == "__main__":
-    from tielab.launch import die_with_parent
+    from tielab.processes import die_with_parent
 
     die_with_parent()
     sys.exit(run_rank(Path(sys.argv[1])))

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tielab import launch
 from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME, Record, read_record
+from tielab.report.pairing import lookup
 
 RESULTS = (
     "weights_hash", "validation.nats", "validation.perplexity", "validation.bits_per_byte",
@@ -43,16 +43,10 @@ def compare_records(original: Record, repeated: Record) -> Repetition:
     """What differs between two records, as lines that name both values."""
 
     def differing(names: Sequence[str]) -> list[str]:
-        values = [(name, _lookup(original, name), _lookup(repeated, name)) for name in names]
+        values = [(name, lookup(original, name), lookup(repeated, name)) for name in names]
         return [f"{name}: {old} -> {new}" for name, old, new in values if old != new]
 
     return Repetition(differing(RESULTS), differing(CIRCUMSTANCES))
-
-
-def _lookup(record: Record, dotted: str) -> Any:
-    name, _, key = dotted.partition(".")
-    value = getattr(record, name)
-    return value if not key or value is None else value.get(key)
 
 
 def rerun(run: Path, overrides: Sequence[str]) -> int:

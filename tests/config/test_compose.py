@@ -9,7 +9,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf.errors import OmegaConfBaseException
 
 from running import ROOT
-from tielab.config import RUN_ONLY_KEYS, check_config, config_hash, known_keys, plain, register
+from tielab.checks import check_config
+from tielab.config import RUN_ONLY_KEYS, config_hash, known_keys, plain, register
 from tielab.errors import RequestError
 
 CONF = ROOT / "conf"

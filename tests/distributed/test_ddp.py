@@ -53,7 +53,7 @@ def test_accumulation_over_two_processes_gives_the_same_losses(train, tiny, tmp_
 
 def test_two_nodes(train, tiny, tmp_path):
     """Two launches that meet at one address, as on two machines."""
-    from tielab.launch import _free_port
+    from tielab.processes import _free_port
 
     missing = train(*tiny, "trainer=ddp_cpu", "trainer.num_nodes=2")
     assert missing.returncode == 2

@@ -10,7 +10,8 @@ from hydra import compose, initialize_config_dir
 
 from running import ROOT
 from tielab import cli
-from tielab.config import check_config, plain, register
+from tielab.checks import check_config
+from tielab.config import plain, register
 
 PAGES = ("README.md", "CONTRIBUTING.md")
 

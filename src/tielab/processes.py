@@ -1,0 +1,175 @@
+"""The processes of a run: one fresh one per device, however they are started, and what becomes of them.
+
+Forked from a server that has imported torch and Lightning once, a process is ready in a fraction of
+a second; nothing of one job reaches the next.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tielab.errors import FINISHED, INTERRUPTED
+
+STALE_VARIABLES = (
+    "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
+    "HYDRA_FULL_ERROR",
+)  # fmt: skip
+"""Would tell a job's processes that somebody else has started them."""
+
+SECONDS_TO_STOP = 60.0
+"""Between a request to stop and a kill: time for a step and its checkpoint."""
+
+
+def start_and_wait(config: dict[str, Any], folder: Path) -> int:
+    """Start one process per device, wait for all, and return the first exit status that is not 0."""
+    if config["launch"] == "inline":
+        from tielab.experiment import run_rank
+
+        return run_rank(folder)
+    if config["launch"] == "torchrun":
+        return _wait_for([_torchrun(config["trainer"], folder)])
+    start = _fork if config["launch"] == "forkserver" else _spawn
+    return _wait_for([start(folder, environment) for environment in rank_environments(config["trainer"])])
+
+
+def rank_environments(trainer: dict[str, Any]) -> list[dict[str, str]]:
+    """The whole environment of each of this node's processes."""
+    base = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+    base["OMP_NUM_THREADS"] = str(trainer["num_threads"])
+    if trainer["num_nodes"] == 1:
+        for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
+            base.pop(name, None)
+        if trainer["devices"] == 1:
+            return [base]
+        base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "NODE_RANK": "0"}
+    return [{**base, "LOCAL_RANK": str(rank)} for rank in range(trainer["devices"])]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Child:
+    """A started process, however it was started."""
+
+    poll: Callable[[], int | None]
+    """Exit status, negative for a signal; None while it lives."""
+    send: Callable[[int], None]
+
+
+def _fork(folder: Path, environment: dict[str, str]) -> Child:
+    context = multiprocessing.get_context("forkserver")
+    # Imports torch and lightning once; every job's process starts from there.
+    context.set_forkserver_preload(["tielab.launch", "tielab.experiment"])
+    process = context.Process(target=_forked, args=(folder, environment))
+    process.start()
+    assert process.pid is not None
+    pid = process.pid
+    return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
+
+
+def _forked(folder: Path, environment: dict[str, str]) -> None:
+    # A fork server's environment is the one of its own start.
+    os.environ.clear()
+    os.environ.update(environment)
+    from tielab.experiment import run_rank
+
+    die_with_parent()
+    sys.exit(run_rank(folder))
+
+
+def _spawn(folder: Path, environment: dict[str, str]) -> Child:
+    process = subprocess.Popen([sys.executable, "-m", "tielab.experiment", str(folder)], env=environment)
+    return Child(poll=process.poll, send=process.send_signal)
+
+
+def _torchrun(trainer: dict[str, Any], folder: Path) -> Child:
+    environment = rank_environments(trainer)[0]
+    command = [
+        sys.executable, "-m", "torch.distributed.run",
+        f"--nnodes={trainer['num_nodes']}", f"--node-rank={environment.get('NODE_RANK', '0')}",
+        f"--nproc-per-node={trainer['devices']}",
+        f"--master-addr={environment.get('MASTER_ADDR', '127.0.0.1')}",
+        f"--master-port={environment.get('MASTER_PORT') or _free_port()}",
+        "--module", "tielab.experiment", str(folder),
+    ]  # fmt: skip
+    environment.pop("LOCAL_RANK", None)
+    process = subprocess.Popen(command, env=environment)
+    return Child(poll=process.poll, send=process.send_signal)
+
+
+def die_with_parent() -> None:
+    """End this process when the one that started it has gone, however it went."""
+    launcher = multiprocessing.parent_process()
+    parent = os.getppid()
+
+    def watch() -> None:
+        if launcher is not None:  # forked by the fork server, which outlives the one that asked for it
+            wait([launcher.sentinel])
+        while launcher is None and os.getppid() == parent:
+            time.sleep(1)
+        os._exit(70)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _wait_for(children: list[Child]) -> int:
+    """Wait for all children; a failed one ends the others, a signal to this process ends all."""
+    received: list[int] = []
+    first_failure = FINISHED
+    with _signals_go_to(received):
+        asked_at: float | None = None
+        while any(child.poll() is None for child in children):
+            living = [child for child in children if child.poll() is None]
+            failed = next((status for child in children if (status := child.poll())), FINISHED)
+            first_failure = first_failure or failed
+            if asked_at is None and (received or failed):
+                asked_at = time.monotonic()
+                _send(living, signal.SIGTERM)
+            # A rank that waits for a dead one in a collective cannot stop by itself.
+            patience = SECONDS_TO_STOP if received else 5.0
+            if len(received) > 1 or (asked_at is not None and time.monotonic() - asked_at > patience):
+                _send(living, signal.SIGKILL)
+            time.sleep(0.02)
+    if received:
+        return INTERRUPTED
+    return first_failure or next((status for child in children if (status := child.poll())), FINISHED)
+
+
+def _send(children: Sequence[Child], number: int) -> None:
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            child.send(number)
+
+
+@contextlib.contextmanager
+def _signals_go_to(received: list[int]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
