@@ -17,10 +17,12 @@ class CheckedSweeper(BasicSweeper):
         assert self.hydra_context is not None
         assert self.config is not None
         loader = self.hydra_context.config_loader
-        configs = [loader.load_sweep_config(self.config, list(overrides)) for overrides in batch]
-        for config in configs:
+        configs = []
+        for overrides in batch:
+            config = loader.load_sweep_config(self.config, list(overrides))
             with open_dict(config):
                 config.pop("hydra")
+            configs.append(launch.resolve(config, self.config.hydra, overrides))
         launch.check_requests(configs)
 
     def sweep(self, arguments: list[str]) -> Any:

@@ -54,9 +54,8 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise RequestError(f"checkpoint {path}: no such file") from None
-    except Exception as error:  # torch and pickle raise a dozen kinds, depending on where the file ends
-        reason = str(error).strip().partition("\n")[0][:120]
-        raise RequestError(f"checkpoint {path} is truncated or not a checkpoint ({reason})") from None
+    except Exception:  # torch and pickle raise a dozen kinds, depending on where the file ends
+        raise RequestError(f"checkpoint {path} is truncated or not a checkpoint; name another") from None
     if not isinstance(checkpoint, dict) or CHECKPOINT_KEY not in checkpoint:
         raise RequestError(f"checkpoint {path} was not written by tielab: it says nothing about its tie")
     check_identity(checkpoint[CHECKPOINT_KEY]["identity"], identity)

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from tielab.config import PRECISIONS, STRATEGIES, Config, suggest_key
+from tielab.config import PRECISIONS, STRATEGIES, Config, lookup, suggest_key
 from tielab.errors import RequestError
 
 
@@ -21,6 +21,7 @@ def check_config(config: dict[str, Any]) -> None:
             f"unknown key {unknown[0]}{suggest_key(unknown[0])}; see python train.py --cfg job"
         )
     _check_ranges(config)
+    _check_bounds(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
@@ -56,29 +57,38 @@ FRACTION_KEYS = (
 )  # fmt: skip
 
 
-def _lookup(config: dict[str, Any], dotted: str) -> Any:
-    for key in dotted.split("."):
-        config = config[key]
-    return config
-
-
 def _check_ranges(config: dict[str, Any]) -> None:
     for key in POSITIVE_KEYS + OPTIONAL_POSITIVE_KEYS:
-        value = _lookup(config, key)
+        value = lookup(config, key)
         if value is None and key in OPTIONAL_POSITIVE_KEYS:
             continue
         if not 0 < value < math.inf:
             raise RequestError(f"{key}={value} is out of range: it must be greater than 0")
     for key in NOT_NEGATIVE_KEYS:
-        value = _lookup(config, key)
+        value = lookup(config, key)
         if not 0 <= value < math.inf:
             raise RequestError(f"{key}={value} is out of range: it must be at least 0")
     for key in FRACTION_KEYS:
-        value = _lookup(config, key)
+        value = lookup(config, key)
         closed = key == "schedule.final_fraction"
         if not (0 <= value < 1 or (closed and value == 1)):
             bracket = "]" if closed else ")"
             raise RequestError(f"{key}={value} is out of range: it must lie in [0, 1{bracket}")
+
+
+MAX_SEED = 2**32 - 1
+MAX_STEPS = 2**31 - 1
+"""What the random generators and the trainer can count to."""
+
+
+def _check_bounds(config: dict[str, Any]) -> None:
+    for key in ("seed", "model.seed", "data.seed"):
+        if lookup(config, key) > MAX_SEED:
+            raise RequestError(f"{key}={lookup(config, key)} is out of range: it must be at most {MAX_SEED}")
+    data, tokens = config["data"], config["budget"]["tokens"]
+    most = MAX_STEPS * data["batch_size"] * data["block_size"]
+    if tokens > most:
+        raise RequestError(f"budget.tokens={tokens} is out of range: it must be at most {most}")
 
 
 def _check_model(model: dict[str, Any], data: dict[str, Any]) -> None:

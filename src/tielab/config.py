@@ -1,6 +1,7 @@
 """What a run may be asked for: typed keys and their meanings.
 
-The values live in ``conf/``, the checks that need more than one key in ``checks.py``. This module imports neither torch nor lightning, so a typo costs no start-up.
+The values live in ``conf/``, the checks that need more than one key in ``checks.py``. This module
+imports neither torch nor lightning, so a typo costs no start-up.
 """
 
 import difflib
@@ -308,6 +309,42 @@ def computed(config: dict[str, Any]) -> dict[str, Any]:
                 yield key, value
 
     return dict(flat(config, ""))
+
+
+LINKS = {
+    "model.seed": "seed",
+    "data.seed": "seed",
+    "model.vocab_size": "data.tokenizer.vocab_size",
+    "model.block_size": "data.block_size",
+    "data.stride": "data.block_size",
+    "data.eval_stride": "data.block_size",
+}
+"""Keys that follow another one unless they are set themselves.
+
+``conf/`` has them as interpolations. A ``run.yaml`` has values only; without this its repetition with
+``seed=1`` would start from the body and see the batches of seed 0."""
+
+
+def follow_links(config: dict[str, Any], original: dict[str, Any], overridden: set[str]) -> None:
+    """Let the keys of a repeated run follow those that the repetition changes.
+
+    Args:
+        config: of the repetition; changed in place.
+        original: of the run that is repeated.
+        overridden: keys that the request sets itself; they follow nothing.
+    """
+    for follower, leader in LINKS.items():
+        followed = lookup(original, follower) == lookup(original, leader)
+        if followed and follower not in overridden:
+            parent, _, leaf = follower.rpartition(".")
+            lookup(config, parent)[leaf] = lookup(config, leader)
+
+
+def lookup(config: dict[str, Any], dotted: str) -> Any:
+    """The value of a dotted key."""
+    for key in dotted.split("."):
+        config = config[key]
+    return config
 
 
 def config_hash(config: dict[str, Any]) -> str:

@@ -114,6 +114,10 @@ def read_run_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+class DivergedError(RuntimeError):
+    """The training ended with a loss that is no number."""
+
+
 class Fit:
     """The objects of one run, built from its config, and what is read off them afterwards."""
 
@@ -235,6 +239,10 @@ class Fit:
             raise RuntimeError(f"training ended after {task.tokens_seen} of {planned} tokens")
         if not task.validations or task.validations[-1].tokens_seen != task.tokens_seen:
             raise RuntimeError(f"training ended after {task.tokens_seen} tokens without a validation there")
+        if not math.isfinite(task.validations[-1].bits_per_byte):
+            raise DivergedError(
+                f"the validation loss is {task.validations[-1].bits_per_byte}; lower optimizer.learning_rate"
+            )
 
     def _describe_before(self, trainer: L.Trainer) -> None:
         record = self.record

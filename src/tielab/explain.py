@@ -2,6 +2,7 @@
 
 import errno
 import re
+import traceback
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -16,6 +17,8 @@ def explain(error: BaseException) -> str | None:
         return _one_line(str(error))
     if isinstance(error, MissingConfigException):  # an OSError as well
         return _explain_missing_option(str(error))
+    if isinstance(error, FileNotFoundError) and traceback.extract_tb(error.__traceback__)[-1].name == "mkdir":
+        return _one_line(f"cannot make the folder {error.filename}; choose another output_dir")
     if isinstance(error, OSError):
         return _explain_os_error(error)
     if isinstance(error, OverrideParseException):
@@ -75,6 +78,10 @@ def _explain_config(error: BaseException) -> str:
         return _explain_unknown(full)
     if "Could not override" in first and outer is not None:
         return _explain_unknown(outer[1])
+    if "is not a ListConfig" in first and key is not None:
+        return f"{key[1]} is a list: write {key[1]}=[...]"
+    if "is not Optional" in first and key is not None:
+        return f"{key[1]} must have a value, found null"
     if "Missing mandatory value" in first:
         name = first.rpartition(": ")[2]
         return f"{name} has no value: add {name}=..."

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -31,7 +32,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from tielab.checks import check_config
-from tielab.config import LAYOUT_NAME, SCHEMA_NAME, config_hash, plain, register
+from tielab.config import LAYOUT_NAME, SCHEMA_NAME, config_hash, follow_links, plain, register
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
 from tielab.processes import start_and_wait
@@ -68,20 +69,36 @@ class Progress:
 progress = Progress()
 
 
-def check_requests(cfgs: Sequence[DictConfig]) -> list[dict[str, Any]]:
-    """Raise RequestError unless each of these configs can be run here; return them as plain values."""
-    progress.num_jobs = len(cfgs)
+def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dict[str, Any]:
+    """A composed config as plain values, complete.
+
+    Args:
+        hydra_config: Hydra's own part, which knows whether a run's folder is the primary config.
+        overrides: of this job.
+
+    Raises:
+        RequestError: a value is missing.
+    """
     try:
-        configs = [plain(cfg) for cfg in cfgs]
+        config = plain(cfg)
     except OmegaConfBaseException as error:
         raise RequestError(explain(error)) from error
+    repeated = _repeated_run(hydra_config)
+    if repeated is not None:
+        overridden = {override.partition("=")[0].lstrip("+") for override in overrides}
+        follow_links(config, read_record(repeated).config, overridden)
+    return config
+
+
+def check_requests(configs: Sequence[dict[str, Any]]) -> None:
+    """Raise RequestError unless each of these configs can be run here."""
+    progress.num_jobs = len(configs)
     for config in configs:
         check_config(config)
         _check_machine(config["trainer"])
     for config in configs:
         num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
         _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
-    return configs
 
 
 @functools.cache
@@ -151,8 +168,9 @@ def run_job(cfg: DictConfig) -> float:
 
 def _create_and_execute(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     is_sweep = hydra_config.mode.name == "MULTIRUN"
-    # A sweep has checked all its jobs before the first one.
-    config = plain(cfg) if is_sweep else check_requests([cfg])[0]
+    config = resolve(cfg, hydra_config, hydra_config.overrides.task)
+    if not is_sweep:  # which has checked all its jobs before the first one
+        check_requests([config])
     create_run(config, folder, sweep=_sweep_name(hydra_config), rerun_of=_rerun_of(hydra_config))
     progress.folders.append(folder)
     _announce(hydra_config, folder)
@@ -172,7 +190,7 @@ def _say_how_to_go_on(folder: Path) -> None:
     if checkpoint.is_file():
         run = _shown(folder)
         print(
-            f"interrupted; to go on: python train.py --config-dir {run} --config-name run "
+            f"interrupted; to go on: python {shlex.quote(sys.argv[0])} --config-dir {run} --config-name run "
             f"resume_from={_shown(checkpoint)}",
             file=sys.stderr,
         )
@@ -183,14 +201,16 @@ def _sweep_name(hydra_config: Any) -> str | None:
 
 
 def _rerun_of(hydra_config: Any) -> str | None:
-    """The run_id of the folder that ``--config-dir RUN --config-name run`` named."""
-    if hydra_config.job.config_name != "run":
+    repeated = _repeated_run(hydra_config)
+    return None if repeated is None else read_record(repeated).run_id
+
+
+def _repeated_run(hydra_config: Any) -> Path | None:
+    """The run's folder that ``--config-dir RUN --config-name run`` named."""
+    if hydra_config.job.config_name != Path(RUN_CONFIG_NAME).stem:
         return None
-    for source in hydra_config.runtime.config_sources:
-        folder = Path(source.path)
-        if source.schema == "file" and (folder / RECORD_NAME).is_file():
-            return read_record(folder).run_id
-    return None
+    sources = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
+    return next((folder for folder in sources if (folder / RECORD_NAME).is_file()), None)
 
 
 def _announce(hydra_config: Any, folder: Path) -> None:
@@ -354,7 +374,10 @@ def close_sweep(folder: Path) -> None:
         (folder / "multirun.yaml").unlink(missing_ok=True)
         _remove_empty(folder)
         return
+    if progress.num_refused and not progress.folders:
+        return  # what lies there is of an earlier sweep
     print_comparison([folder])
+    print(f"\nthis table again: tielab report {shlex.quote(_shown(folder))}")
 
 
 def print_comparison(folders: list[Path]) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from tielab import launch
 from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME, Record, read_record
@@ -58,6 +60,9 @@ def rerun(run: Path, overrides: Sequence[str]) -> int:
     original = read_record(run)
     if not (run / RUN_CONFIG_NAME).is_file():
         raise RequestError(f"{run}: no {RUN_CONFIG_NAME} there; give the folder of a run")
+    missing = original.config.keys() - (yaml.safe_load((run / RUN_CONFIG_NAME).read_text()) or {}).keys()
+    if missing:
+        raise RequestError(f"{run / RUN_CONFIG_NAME} is incomplete: {', '.join(sorted(missing))} missing")
     # With the config groups beside it, where this is a checkout, so that overrides may choose an option.
     groups = Path(__file__).parents[2] / "conf"
     where = ["--config-dir", str(run.resolve()), "--config-name", Path(RUN_CONFIG_NAME).stem]

@@ -88,6 +88,8 @@ WRONG = [
     (["trainer.devices=2"], "trainer.devices=2 x trainer.num_nodes=1 needs trainer=ddp"),
     (["trainer=ddp_cpu", "trainer.devices=3"], "data.batch_size=4 cannot be split over 3 processes"),
     (["trainer.accumulate_grad_batches=3"], "cannot be split over 1 processes x 3 micro-batches"),
+    (["seed=4294967296"], "seed=4294967296 is out of range: it must be at most 4294967295"),
+    (["budget.tokens=99999999999999999999"], "is out of range: it must be at most"),
     (["trainer.precision=16-mixed"], "trainer.precision=16-mixed is not one of 32-true"),
     (["trainer.strategy=ddp_spawn"], "trainer.strategy=ddp_spawn is not one of auto, ddp"),
     (["launch=inline", "trainer=ddp_cpu", "trainer.devices=2"], "launch=inline runs one process, 2 were"),
@@ -188,6 +190,9 @@ BAD_COMMANDS = [
     (["-m", "model.tied=true,maybe"], "model.tied: Value 'maybe'"),
     (["-m", "model.tied=true,false", "model.num_heads=4,3"], "cannot be split over model.num_heads=3"),
     (["output_dir=/dev/null/x"], "choose another output_dir"),
+    (["output_dir=/proc/x"], "choose another output_dir"),
+    (["data=text", "data.paths=a.txt"], "data.paths is a list: write data.paths=[...]"),
+    (["optimizer.learning_rate=null"], "optimizer.learning_rate must have a value"),
     (["-m", "output_dir=/dev/null/x", "seed=0,1"], "choose another output_dir"),
     (["data=text", "data.paths=[missing.txt]"], "missing.txt"),
 ]

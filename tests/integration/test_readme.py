@@ -12,6 +12,7 @@ from running import ROOT
 from tielab import cli
 from tielab.checks import check_config
 from tielab.config import plain, register
+from tielab.data.prepare import check_fits, prepare
 
 PAGES = ("README.md", "CONTRIBUTING.md")
 
@@ -45,7 +46,7 @@ def expanded(overrides):
 
 
 @pytest.mark.parametrize("line", of("python train.py"))
-def test_train_commands_compose(line):
+def test_train_commands_compose(line, monkeypatch, cache_dir):
     words = shlex.split(line)[2:]
     if "--help" in words or "--cfg" in words or "--config-dir" in words:
         return  # run by the tests of config and of rerun
@@ -58,7 +59,11 @@ def test_train_commands_compose(line):
         for job in jobs:
             if any(word.startswith("experiments=") for word in job):
                 continue
-            check_config(plain(compose("config", overrides=job)))
+            config = plain(compose("config", overrides=job))
+            check_config(config)
+            if config["data"]["corpus"] == "text":
+                monkeypatch.chdir(ROOT)
+                check_fits(prepare(config["data"]), config["data"])
 
 
 @pytest.mark.parametrize("line", of("tielab"))

@@ -50,12 +50,36 @@ def test_rerun_reproduces_bit_for_bit(run_folder, rerun, tmp_path):
 
 
 def test_rerun_with_another_value_names_what_differs(run_folder, rerun, tmp_path):
-    done = rerun(run_folder, "seed=1", "model.seed=1")
+    done = rerun(run_folder, "seed=1")
     assert done.returncode == 0, done.stderr
     assert "the results differ:" in done.stdout
     assert "config_hash:" in done.stdout
     assert "body_hash:" in done.stdout
-    assert only_run(tmp_path).seed == 1
+    original, repeated = read_record(run_folder), only_run(tmp_path)
+    assert repeated.seed == repeated.config["model"]["seed"] == repeated.config["data"]["seed"] == 1
+    assert repeated.body_hash != original.body_hash
+    assert repeated.batch_hash != original.batch_hash
+
+
+def test_a_sweep_from_a_run_moves_what_follows_a_key(run_folder, train, tmp_path):
+    where = ("--config-dir", run_folder, "--config-name", "run")
+    done = train("-m", *where, "seed=1", "data.block_size=8", "model.seed=0", "model.tied=true,false")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    for job in "01":
+        config = read_record(folder / job).config
+        assert (config["seed"], config["data"]["seed"], config["model"]["seed"]) == (1, 1, 0)
+        assert config["model"]["block_size"] == config["data"]["stride"] == config["data"]["block_size"] == 8
+
+
+def test_a_truncated_run_yaml_is_refused(run_folder, tielab, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder, copy)
+    text = (copy / "run.yaml").read_text()
+    (copy / "run.yaml").write_text(text[: text.index("optimizer:\n")])
+    done = tielab("rerun", copy)
+    assert done.returncode == 2
+    assert "run.yaml is incomplete: budget, callbacks" in done.stderr
 
 
 def test_hydras_way_is_the_same_and_keeps_types_groups_and_sweeps(run_folder, train, tmp_path):

@@ -190,6 +190,16 @@ def test_the_best_checkpoint_is_of_the_best_validation(train, tiny, tmp_path):
     assert "1 run, all finished" in done.stdout
 
 
+def test_a_diverged_run_is_a_failed_one(train, tiny, tmp_path):
+    done = train(*tiny, "optimizer.learning_rate=1e9", "optimizer.gradient_clip_norm=null")
+    assert done.returncode == 1, done.stderr
+    (folder,) = (tmp_path / "outputs" / "runs").iterdir()
+    record = read_record(folder)
+    assert (record.status, record.error["type"]) == ("failed", "DivergedError")
+    assert record.validation is None
+    assert "lower optimizer.learning_rate" in done.stderr
+
+
 def test_sample(sweep, tielab):
     folder, _ = sweep
     arguments = ("sample", folder / "0", "--prompt", "abc", "--tokens", 20, "--seed", 3)

@@ -202,9 +202,10 @@ def split_documents(source: Source, documents: list[str]) -> dict[str, list[str]
         splits[_split_of(digest)].append(text)
     for name, members in splits.items():
         if not members:
+            finer = "set data.document=paragraph or give" if source.document == "file" else "give"
             raise RequestError(
-                f"the {name} split is empty: {len(documents)} documents ({source.document}s) are too few "
-                f"to share out by hash; set data.document=paragraph or give more files"
+                f"the {name} split is empty: documents ({source.document}s) are shared out by hash, and "
+                f"{len(documents)} are too few; {finer} more text"
             )
     return splits
 

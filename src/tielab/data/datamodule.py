@@ -127,6 +127,8 @@ class TokenLoader(DataLoader[Item]):
             sampler=sampler,
             num_workers=num_workers,
             collate_fn=_as_it_is,
+            # A process of the fork server would start its workers there too, and import torch in each.
+            multiprocessing_context="fork" if num_workers else None,
             # A DataLoader without its own generator draws a seed from the global one per iteration.
             generator=torch.Generator(),
         )

@@ -93,12 +93,23 @@ def grouped(usable: list[CollectedRun], columns: Columns, notes: list[str]) -> l
     for run in sorted(usable, key=lambda run: run.record.started_at or ""):
         group = groups.setdefault(identity(setting_of(run.record)), Group(_values(run, columns)))
         arm, seeds = group.arms[run.record.tied], seeds_of(run.record)
+        twin = next((r for s, r in arm.items() if s != seeds and _same_weights(r.record, run.record)), None)
+        if twin is not None:
+            notes.append(
+                f"{run_name(run, columns)}: not counted, its weights equal those of another seed, "
+                f"{twin.folder}"
+            )
+            continue
         if seeds in arm:
             notes.append(
                 f"{arm[seeds].folder}: not counted, {run_name(run, columns)} repeats it and started later"
             )
         arm[seeds] = run
     return sorted(groups.values(), key=lambda group: sort_key(list(group.values.values())))
+
+
+def _same_weights(one: Record, other: Record) -> bool:
+    return one.weights_hash is not None and one.weights_hash == other.weights_hash
 
 
 def pair(group: Group, notes: list[str]) -> None:

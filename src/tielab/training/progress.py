@@ -1,5 +1,6 @@
 """How far a run is: a bar in a terminal, one line every few seconds elsewhere."""
 
+import math
 import sys
 import time
 from datetime import timedelta
@@ -68,6 +69,8 @@ class ProgressBar(L.Callback):
             self._bar = None
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.is_global_zero and self._bar is None:
+            self._show(pl_module, time.monotonic() - self._started_at)
         self._stop()
 
     def on_exception(
@@ -78,7 +81,8 @@ class ProgressBar(L.Callback):
 
 class _Loss(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"loss {task.fields['loss']:.3f}")
+        loss = task.fields["loss"]
+        return Text("loss -" if math.isnan(loss) else f"loss {loss:.3f}")
 
 
 class _Rate(ProgressColumn):
