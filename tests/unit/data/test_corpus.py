@@ -148,7 +148,7 @@ def test_an_empty_split_is_refused_with_the_count_and_a_remedy(
     text_file: Path, make_config: MakeConfig
 ) -> None:
     message = refusal(make_config(text_file, document="file"))
-    assert "1 documents" in message
+    assert "and 1 are too few" in message
     assert "data.document=paragraph" in message
 
 
