@@ -29,6 +29,7 @@ def main() -> None:
     \b
     python train.py -m model.tied=true,false     train both arms
     tielab report                                the table of the newest sweep or run
+    tielab resume SWEEP                          go on where a sweep or a run stopped
     tielab rerun RUN                             repeat a run, say what differs
     tielab sample RUN --prompt "The city"        text from a trained model
     """
@@ -74,6 +75,27 @@ def newest(outputs: Path) -> Path:
         raise RequestError(f"no sweep or run in {outputs}; name a folder, or train with python train.py")
     # The names begin with the time of the start.
     return max(begun, key=lambda path: path.name)
+
+
+@main.command()
+@click.argument("folder", type=FOLDER)
+def resume(folder: Path) -> None:
+    """Finish the run or the sweep in FOLDER: unfinished jobs go on from their last checkpoints.
+
+    Finished jobs are left alone, failed ones are tried again, missing ones are run. With a launcher of its
+    own, a sweep is resumed by its command with resume=true.
+
+    \b
+    tielab resume outputs/sweeps/X
+    tielab resume outputs/runs/X
+    """
+    from tielab.errors import INTERRUPTED
+    from tielab.resume import resume as go_on
+
+    try:
+        sys.exit(go_on(folder))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})

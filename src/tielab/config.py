@@ -31,6 +31,7 @@ Train a MiniGPT with a tied or an untied LM head and write what came out.
   python train.py -m model.tied=true,false width=d64,d128 vocab=bpe1024,bpe4096
   python train.py --cfg job                              every key with its value
   python train.py --config-dir RUN --config-name run     repeat a run from its folder
+  python train.py -m ... resume=true                     go on with this sweep where it stopped
 
 Any key is set with key=value; a comma-separated list sweeps it (with -m).
 
@@ -63,6 +64,10 @@ class Document(Enum):
 
     file = "file"
     paragraph = "paragraph"
+
+
+# What becomes of a sweep when one of its jobs fails; not a class, since continue is a word of Python's.
+OnFailure = Enum("OnFailure", {"continue": "continue", "stop": "stop"})
 
 
 class LaunchMethod(Enum):
@@ -203,8 +208,12 @@ class Config:
     logger: dict[str, Any] = MISSING
     """Named Lightning loggers beside metrics.csv; ``~logger.NAME`` switches one off."""
     seed: int = MISSING
+    resume: bool = MISSING
+    """True: go on with the newest unfinished run or sweep of this request below ``output_dir``, if any."""
     resume_from: str | None = MISSING
-    """A checkpoint to go on from: weights, optimizer, step."""
+    """A checkpoint of another folder to go on from: weights, optimizer, step."""
+    on_failure: OnFailure = MISSING
+    """``continue``: the other jobs of the sweep run all the same; ``stop``: none is begun after it."""
     output_dir: str = MISSING
     """Runs, sweeps and the W&B folder go below it."""
     launch: LaunchMethod = MISSING
@@ -217,7 +226,9 @@ RUN_ONLY_KEYS = (
     "data.num_workers",
     "launch",
     "logger",
+    "on_failure",
     "output_dir",
+    "resume",
     "resume_from",
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
@@ -264,8 +275,6 @@ def register(config_dir: Path | None = None) -> None:
             "params": None,
         },
     )
-    OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
-    OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True)
 
 
 def _list_groups(config_dir: Path | None) -> str:
@@ -286,6 +295,11 @@ STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 def threads_per_process(num_processes: int) -> int:
     """CPU threads of each process when the cores this process may use are shared evenly."""
     return max(1, len(os.sched_getaffinity(0)) // max(1, num_processes))
+
+
+# On import: a launcher may compose a job in a process of its own.
+OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
+OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True)
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

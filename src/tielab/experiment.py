@@ -21,7 +21,6 @@ from typing import Any
 
 import lightning.pytorch as L
 import torch
-import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger, WandbLogger
 
@@ -39,7 +38,6 @@ from tielab.models.minigpt import MiniGPT
 from tielab.record import (
     ERROR_FILES,
     LAST_CHECKPOINT,
-    RUN_CONFIG_NAME,
     TOKENIZER_NAME,
     Record,
     Validation,
@@ -47,10 +45,11 @@ from tielab.record import (
     write_atomic,
     write_record,
 )
+from tielab.run import read_run_config
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
-from tielab.training.task import LanguageModelTask
+from tielab.training.task import CHECKPOINT_KEY, LanguageModelTask
 from tielab.training.throughput import ThroughputMeter, TrainingClock
 
 WARMUP_STEPS = 10
@@ -81,7 +80,7 @@ def run_rank(folder: Path) -> int:
         log.debug(record.status, exc_info=status == FAILED)
     if not record.finished:
         record.validation = None  # was of some earlier step
-    record.seconds = time.monotonic() - started
+    record.seconds = time.monotonic() - started + (fit.earlier_seconds if fit is not None else 0.0)
     if rank == 0:
         try:
             write_record(folder, record)
@@ -104,14 +103,6 @@ def global_rank(num_per_node: int) -> int:
     if "RANK" in os.environ:
         return int(os.environ["RANK"])
     return int(os.environ.get("NODE_RANK", "0")) * num_per_node + int(os.environ.get("LOCAL_RANK", "0"))
-
-
-def read_run_config(folder: Path) -> dict[str, Any]:
-    """The resolved config of a run, as plain values; interpolations in it stay text."""
-    config = yaml.safe_load((folder / RUN_CONFIG_NAME).read_text(encoding="utf-8"))
-    del config["defaults"]
-    assert isinstance(config, dict)
-    return config
 
 
 class DivergedError(RuntimeError):
@@ -141,8 +132,7 @@ class Fit:
             seed=config["seed"],
         )
         self.data = TextDataModule(config["data"], self.prepared, self.num_steps)
-        if config["resume_from"] is not None:
-            self._check_checkpoint(Path(config["resume_from"]))
+        self.checkpoint = self._find_checkpoint()
         settings = config["trainer"]
         self.clock = TrainingClock(settings["log_every_n_steps"] * settings["accumulate_grad_batches"])
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
@@ -154,11 +144,27 @@ class Fit:
         self.record.seconds_by_phase["data"] = time.monotonic() - self._started
         return prepared
 
-    def _check_checkpoint(self, path: Path) -> None:
-        # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
-        step = read_checkpoint(path, self.task.identity)["global_step"]
+    def _find_checkpoint(self) -> Path | None:
+        """What to go on from: this run's own last checkpoint, else the one asked for."""
+        own, asked = self.folder / LAST_CHECKPOINT, self.config["resume_from"]
+        if self.record.attempts and own.is_file():
+            if self._read_progress(own) < self.num_steps:
+                return own
+            log.info("%s is of the end of a training that did not finish: it is trained anew", own)
+        self.first_step, self.earlier_seconds = 0, 0.0
+        if asked is None:
+            return None
+        step = self._read_progress(Path(asked))
         if step >= self.num_steps:
-            raise RequestError(f"resume_from={path} is of a complete run ({step} steps); nothing is left")
+            raise RequestError(f"resume_from={asked} is of a complete run ({step} steps); nothing is left")
+        return Path(asked)
+
+    def _read_progress(self, path: Path) -> int:
+        # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
+        checkpoint = read_checkpoint(path, self.task.identity)
+        self.first_step = int(checkpoint["global_step"])
+        self.earlier_seconds = float(checkpoint[CHECKPOINT_KEY]["seconds"])
+        return self.first_step
 
     def _build_trainer(self) -> L.Trainer:
         settings = self.config["trainer"]
@@ -200,7 +206,8 @@ class Fit:
 
     def _build_loggers(self) -> list[Logger]:
         record = self.record
-        loggers: list[Logger] = [MetricsCsv(self.folder)]
+        taken_up = bool(record.attempts)
+        loggers: list[Logger] = [MetricsCsv(self.folder, self.first_step if taken_up else None)]
         observed = {**self.config["model"], "vocab_size": self.prepared.tokenizer.vocab_size}
         for node in self.config["logger"].values():
             logger = build(
@@ -211,6 +218,7 @@ class Fit:
                 group=record.sweep,
                 job_type="tied" if record.tied else "untied",
                 config={**self.config, "model": observed},
+                resumed=taken_up,
             )
             if isinstance(logger, WandbLogger):
                 self.wandb_logger = logger
@@ -227,7 +235,7 @@ class Fit:
         self._describe_before(trainer)
         L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
         try:
-            trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
+            trainer.fit(self.task, self.data, ckpt_path=self.checkpoint, weights_only=True)
             self._check_complete(trainer)
         finally:
             self._describe_after(trainer)
@@ -255,6 +263,7 @@ class Fit:
         record.body_hash = body_hash(self.model)
         record.batch_hash = batch_hash(self.data.order)
         record.num_steps = self.num_steps
+        record.resumed_at_step = self.first_step or None
         if trainer.is_global_zero:
             write_record(self.folder, record)
             write_atomic(self.folder / TOKENIZER_NAME, self.prepared.tokenizer.to_json())

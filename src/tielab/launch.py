@@ -5,68 +5,73 @@ with ``run.yaml``; its ranks read that file and never see Hydra, so a crash, a l
 process group of one job cannot reach the next.
 """
 
+import contextlib
 import ctypes
 import functools
-import hashlib
 import json
 import logging
 import math
 import os
 import shlex
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import hydra
-import yaml
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from tielab.checks import check_config
-from tielab.config import LAYOUT_NAME, SCHEMA_NAME, config_hash, follow_links, plain, register
+from tielab.config import config_hash, follow_links, plain, register
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
-from tielab.processes import start_and_wait
-from tielab.record import (
-    ERROR_FILES,
-    LAST_CHECKPOINT,
-    RECORD_NAME,
-    RUN_CONFIG_NAME,
-    Record,
-    read_record,
-    write_atomic,
-    write_record,
+from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record, read_record, write_atomic
+from tielab.run import (
+    differences,
+    hold,
+    read_run_config,
+    renew_run_yaml,
+    reserve,
+    run_folder,
+    shown,
+    state_of,
+)
+from tielab.sweep import (
+    MANIFEST_NAME,
+    STOPPED_NAME,
+    Job,
+    Sweep,
+    add_job,
+    begin_sweep,
+    code_drift,
+    exit_status,
+    find_jobs,
+    find_sweep,
+    is_sweep,
+    read_sweep,
+    renew,
+    summary,
 )
 
-RERUN_GROUPS = ("model", "data", "vocab", "optimizer", "schedule", "budget", "trainer", "tying", "width")
-log = logging.getLogger("tielab")
+Launch = Callable[[Sequence[Job]], Any]
+"""Runs jobs of a sweep and comes back when all have ended."""
 
 
 @dataclass
-class Progress:
-    """What this command has come to so far; Hydra gives a task no way to say it."""
+class Outcome:
+    """What this command has come to; Hydra gives a task no way to say it."""
 
-    num_jobs: int = 1
-    num_failed: int = 0
-    num_refused: int = 0
+    exit_status: int = FINISHED
     folders: list[Path] = field(default_factory=list)
-    """Of the jobs begun."""
-
-    @property
-    def exit_status(self) -> int:
-        return FAILED if self.num_failed else REFUSED if self.num_refused else FINISHED
+    """Of the single runs."""
 
 
-progress = Progress()
+outcome = Outcome()
 
 
 def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dict[str, Any]:
@@ -92,7 +97,6 @@ def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dic
 
 def check_requests(configs: Sequence[dict[str, Any]]) -> None:
     """Raise RequestError unless each of these configs can be run here."""
-    progress.num_jobs = len(configs)
     for config in configs:
         check_config(config)
         _check_machine(config["trainer"])
@@ -141,63 +145,230 @@ def num_gpus() -> int:
 
 
 def run_job(cfg: DictConfig) -> float:
-    """Hydra's task: run one job in its own processes and return its bits per byte (inf if it failed).
+    """Hydra's task: run one job in its own processes and return its bits per byte (inf if it has none).
 
-    A refused request is printed and counted here: Hydra would print an exception in its own words,
-    and not run the jobs after it.
+    A refused request is printed here: Hydra would print an exception in its own words, and not run the
+    jobs after it. A sweep reads how its jobs ended from their folders, wherever they ran.
 
     Raises:
         KeyboardInterrupt: the job was stopped by a signal.
     """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
+    if hydra_config.mode == RunMode.MULTIRUN:
+        return objective(run_sweep_job(folder, _rerun_of(hydra_config)))
     record = None
     try:
-        record = _create_and_execute(cfg, hydra_config, folder)
+        record = _run_single(cfg, hydra_config, folder)
+        outcome.exit_status = FINISHED if record.finished else FAILED
     except (RequestError, OSError) as error:
-        message = explain(error)
-        if message is None:
-            raise
-        print(f"error: {message}", file=sys.stderr)
-        progress.num_refused += 1
-    _remove_empty(folder)
+        print(f"error: {_explained(error)}", file=sys.stderr)
+        outcome.exit_status = REFUSED
+    finally:
+        _remove_empty(folder)
+    return objective(record)
+
+
+def objective(record: Record | None) -> float:
+    """Bits per byte of a finished run, inf of any other: what a search over runs minimises."""
     if record is None or record.validation is None or math.isnan(record.validation["bits_per_byte"]):
         return math.inf
     return float(record.validation["bits_per_byte"])
 
 
-def _create_and_execute(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
-    is_sweep = hydra_config.mode.name == "MULTIRUN"
+def _explained(error: Exception) -> str:
+    message = explain(error)
+    if message is None:
+        raise error
+    return message
+
+
+def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     config = resolve(cfg, hydra_config, hydra_config.overrides.task)
-    if not is_sweep:  # which has checked all its jobs before the first one
-        check_requests([config])
-    create_run(config, folder, sweep=_sweep_name(hydra_config), rerun_of=_rerun_of(hydra_config))
-    progress.folders.append(folder)
-    _announce(hydra_config, folder)
+    check_requests([config])
+    found = _run_to_resume(config, folder) if config["resume"] else None
+    if found is None:
+        reserve(config, folder)
+    elif state_of(found).status != "finished":
+        renew_run_yaml(config, found)
+    folder = found or folder
     try:
-        record = execute(config, folder)
-    except KeyboardInterrupt:
-        _say_how_to_go_on(folder)
+        return run_single(folder, _rerun_of(hydra_config))
+    except RequestError:
+        if not (folder / RECORD_NAME).exists():  # it was refused before it began
+            (folder / RUN_CONFIG_NAME).unlink()
+            _remove_empty(folder)
         raise
-    progress.num_failed += not record.finished
-    if not is_sweep and (folder / RECORD_NAME).exists():
+
+
+def run_single(folder: Path, rerun_of: str | None = None) -> Record:
+    """Run, or go on with, the run of a folder, and print its table.
+
+    Raises:
+        RequestError, KeyboardInterrupt: as ``run_folder``.
+    """
+    outcome.folders.append(folder)
+    _announce_single(folder)
+    try:
+        record = run_folder(folder, rerun_of=rerun_of)
+    except KeyboardInterrupt:
+        print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
+        raise
+    if (folder / RECORD_NAME).exists():
         print_comparison([folder])
     return record
 
 
-def _say_how_to_go_on(folder: Path) -> None:
-    checkpoint = folder / LAST_CHECKPOINT
-    if checkpoint.is_file():
-        run = _shown(folder)
-        print(
-            f"interrupted; to go on: python {shlex.quote(sys.argv[0])} --config-dir {run} --config-name run "
-            f"resume_from={_shown(checkpoint)}",
-            file=sys.stderr,
-        )
+def _announce_single(folder: Path) -> None:
+    state = state_of(folder)
+    words = {"waiting": "", "finished": " (finished already)"}
+    print(f"run: {shown(folder)}{words.get(state.status, f' (was {state.status}, goes on)')}", flush=True)
 
 
-def _sweep_name(hydra_config: Any) -> str | None:
-    return Path(hydra_config.sweep.dir).name if hydra_config.mode.name == "MULTIRUN" else None
+def _run_to_resume(config: dict[str, Any], folder: Path) -> Path | None:
+    """The run that ``resume=true`` goes on with: the folder named, or the newest of the same config."""
+    if (folder / RUN_CONFIG_NAME).is_file():
+        changed = differences(read_run_config(folder), config)
+        if changed:
+            raise RequestError(f"{shown(folder)} holds another run: {'; '.join(changed)}; choose another")
+        return folder
+    digest = config_hash(config)
+    for path in sorted(folder.parent.glob("*"), reverse=True):  # the names begin with the time of the start
+        with contextlib.suppress(RequestError):
+            if (path / RUN_CONFIG_NAME).is_file() and config_hash(read_run_config(path)) == digest:
+                return path
+    return None
+
+
+def run_sweep_job(folder: Path, rerun_of: str | None = None) -> Record | None:
+    """Run one job of a sweep, whatever process this is; None if it was refused or not begun.
+
+    Raises:
+        KeyboardInterrupt: the job was stopped by a signal.
+    """
+    sweep = read_sweep(folder.parent)
+    stopped = sweep.folder / STOPPED_NAME
+    if stopped.exists():
+        return None
+    _announce_job(sweep, folder)
+    record = None
+    try:
+        record = run_folder(folder, sweep=sweep.folder.name, rerun_of=rerun_of)
+    except (RequestError, OSError) as error:
+        print(f"error: {_explained(error)}", file=sys.stderr)
+    if (record is None or not record.finished) and read_run_config(folder)["on_failure"] == "stop":
+        write_atomic(stopped, f"{folder.name}\n")
+        print(f"the sweep stops: on_failure=stop, and {shown(folder)} did not finish", file=sys.stderr)
+    return record
+
+
+def _announce_job(sweep: Sweep, folder: Path) -> None:
+    number, job = next((i, job) for i, job in enumerate(sweep.jobs, 1) if job.name == folder.name)
+    shared = set.intersection(*(set(job.overrides) for job in sweep.jobs)) if len(sweep.jobs) > 1 else set()
+    overrides = " ".join(override for override in job.overrides if override not in shared) or "as given"
+    status = state_of(folder).status
+    goes_on = "" if status == "waiting" else f" (was {status}, goes on)"
+    print(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}", flush=True)
+
+
+@contextlib.contextmanager
+def open_sweep(cfg: DictConfig, request: Sequence[str]) -> Iterator[Sweep]:
+    """The sweep's folder for the time of this command: a new one, or the one to go on with.
+
+    Args:
+        cfg: the config without any job's own overrides, Hydra's part included.
+        request: the overrides as they were given.
+
+    Raises:
+        RequestError: the folder is taken, or another process runs this sweep.
+    """
+    hydra_config = cfg.hydra
+    repeated = _rerun_of(hydra_config)
+    request = [*request, *([f"rerun_of={repeated}"] if repeated else [])]
+    folder = Path(hydra_config.sweep.dir)
+    if cfg.resume and not is_sweep(folder):
+        folder = find_sweep(folder.parent, request) or folder
+    goes_on = cfg.resume and is_sweep(folder)
+    sweep = read_sweep(folder) if goes_on else begin_sweep(folder, request)
+    with hold_sweep(sweep):
+        yield sweep
+    if not sweep.jobs:
+        (folder / MANIFEST_NAME).unlink()
+        _remove_empty(folder)
+
+
+@contextlib.contextmanager
+def hold_sweep(sweep: Sweep) -> Iterator[None]:
+    """Keep every other command from running this sweep meanwhile."""
+    with hold(sweep.folder):
+        (sweep.folder / STOPPED_NAME).unlink(missing_ok=True)
+        yield
+
+
+def assign_jobs(sweep: Sweep, requested: Sequence[tuple[list[str], dict[str, Any]]]) -> list[Job]:
+    """The jobs of these overrides and configs: those the sweep has already, and new ones.
+
+    Raises:
+        RequestError: the config of a job has changed, or none of the sweep's jobs is among them.
+    """
+    jobs = []
+    for (job, config), (overrides, _) in zip(find_jobs(sweep, requested), requested, strict=True):
+        if job is None:
+            job = add_job(sweep, overrides, config)
+        elif sweep.state(job).status not in ("finished", "running"):
+            renew(sweep, job, config)
+        jobs.append(job)
+    return jobs
+
+
+def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
+    """Run those of the jobs that are not finished; say what is found before, and what came out after."""
+    known = [job for job in jobs if sweep.state(job).status != "waiting"]
+    if known:
+        print(f"resuming {shown(sweep.folder)}: {summary(sweep, jobs)[0]}")
+        num_others = len(sweep.jobs) - len(jobs)
+        if num_others:
+            print(f"note: {num_others} more of its jobs were not asked for and are left alone")
+        drift = code_drift(sweep, known)
+        if drift:
+            print(drift, file=sys.stderr)
+    to_run = [job for job in jobs if sweep.state(job).status not in ("finished", "running")]
+    broken = FINISHED
+    try:
+        if to_run:
+            broken = _launched(launch, to_run)
+    finally:
+        _close(sweep, jobs)
+    outcome.exit_status = exit_status(sweep, jobs) or broken
+
+
+def _launched(launch: Launch, jobs: Sequence[Job]) -> int:
+    """Launch jobs and return the status of the launching itself; how the jobs ended, their folders say."""
+    try:
+        for returned in launch(jobs) or ():
+            _ = returned.return_value  # raises what the task raised
+    except Exception as error:  # a launcher's worker may die of anything
+        print("FAILED launcher: " + "".join(traceback.format_exception(error)), file=sys.stderr)
+        return FAILED
+    return FINISHED
+
+
+def _close(sweep: Sweep, jobs: Sequence[Job]) -> None:
+    if any((sweep.path(job) / RECORD_NAME).exists() for job in jobs):
+        print_comparison([sweep.folder])
+        print(f"\nthis table again: tielab report {quoted(sweep.folder)}")
+    unfinished = summary(sweep, jobs)
+    if len(unfinished) > 1:
+        print("\n".join(["", *unfinished]))
+        print(f"to go on: tielab resume {quoted(sweep.folder)}")
+
+
+def print_comparison(folders: list[Path]) -> None:
+    """Print the table of these folders' runs."""
+    from tielab.report.render import report
+
+    print()
+    print(report(folders, "auto") or "", end="", flush=True)
 
 
 def _rerun_of(hydra_config: Any) -> str | None:
@@ -213,179 +384,14 @@ def _repeated_run(hydra_config: Any) -> Path | None:
     return next((folder for folder in sources if (folder / RECORD_NAME).is_file()), None)
 
 
-def _announce(hydra_config: Any, folder: Path) -> None:
-    if hydra_config.mode.name == "MULTIRUN":
-        overrides = " ".join(hydra_config.overrides.task) or "defaults"
-        print(
-            f"job {hydra_config.job.num + 1} of {progress.num_jobs}: {overrides} -> {_shown(folder)}",
-            flush=True,
-        )
-    else:
-        print(f"run: {_shown(folder)}", flush=True)
-
-
-def _shown(path: Path) -> str:
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+def quoted(path: Path) -> str:
+    """The path as it is typed into a shell here."""
+    return shlex.quote(shown(path))
 
 
 def _remove_empty(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-
-
-def create_run(
-    config: dict[str, Any], folder: Path, sweep: str | None = None, rerun_of: str | None = None
-) -> Record:
-    """Write ``run.yaml`` and the first ``record.json`` into an empty folder.
-
-    Raises:
-        RequestError: the folder is not empty.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / RUN_CONFIG_NAME).exists():
-        raise RequestError(f"{folder} holds a run already; choose another folder")
-    if any(folder.iterdir()):
-        raise RequestError(f"{folder} is not empty; choose another folder")
-    commit, dirty = code_version()
-    model = config["model"]
-    arm = "tied" if model["tied"] else "untied"
-    vocab_size = model["vocab_size"] or config["data"]["tokenizer"]["kind"]
-    record = Record(
-        run_id=f"{arm}-v{vocab_size}-d{model['embed_dim']}-s{config['seed']}-{token_hex(3)}",
-        status="running",
-        config=config,
-        config_hash=config_hash(config),
-        tied=model["tied"],
-        seed=config["seed"],
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        process_id=os.getpid(),
-        host=socket.gethostname(),
-        commit=commit,
-        dirty=dirty,
-        code_hash=code_hash(),
-        sweep=sweep,
-        rerun_of=rerun_of,
-    )
-    try:
-        write_record(folder, record)
-        write_atomic(folder / RUN_CONFIG_NAME, run_yaml(config))
-    except OSError:
-        (folder / RECORD_NAME).unlink(missing_ok=True)
-        raise
-    return record
-
-
-def run_yaml(config: dict[str, Any]) -> str:
-    """The config as a primary Hydra config that refuses typos and takes overrides and sweeps."""
-    defaults = [SCHEMA_NAME, LAYOUT_NAME, "_self_", *({group: None} for group in RERUN_GROUPS)]
-    body = yaml.safe_dump({"defaults": defaults, **config}, sort_keys=False, allow_unicode=True)
-    return f"# Repeat: python train.py --config-dir <this folder> --config-name run [key=value ...]\n{body}"
-
-
-@functools.cache
-def code_hash() -> str:
-    """16 hex digits over the names and contents of this package's source files."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-@functools.cache
-def code_version() -> tuple[str | None, bool | None]:
-    """Commit of the checkout of this package, and whether it has uncommitted changes; None outside git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)  # else it is somebody else's repository
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-
-
-def execute(config: dict[str, Any], folder: Path) -> Record:
-    """Run the processes of a created run to their end and return its record.
-
-    Raises:
-        RequestError: a process found that the config cannot be run; unless training had begun, the
-            folder is removed.
-        KeyboardInterrupt: the run was stopped by a signal; its record says interrupted.
-    """
-    status = start_and_wait(config, folder)
-    record = read_record(folder)
-    if os.environ.get("NODE_RANK", "0") != "0" and config["trainer"]["num_nodes"] > 1:
-        # The first node's first process keeps the record of this run; a second one would count twice.
-        (folder / RECORD_NAME).unlink()
-        record.status = "finished" if status == FINISHED else "failed"
-        return record
-    if record.error is not None and record.error["type"] == RequestError.__name__:
-        if record.num_steps is None:  # it had not begun, and all in the folder is ours
-            shutil.rmtree(folder)
-        raise RequestError(record.error["message"])
-    if record.status == "running":  # its process was killed before it could write
-        record.status = "interrupted" if status == INTERRUPTED else "failed"
-        message = "stopped by a signal" if status == INTERRUPTED else describe_exit(status)
-        record.error = {"type": "ProcessDied", "message": message, "traceback": ""}
-        write_record(folder, record)
-    if record.finished and status not in (FINISHED, INTERRUPTED):  # another process broke after the first
-        record.status, record.validation = "failed", None
-        record.error = {"type": "ProcessDied", "message": describe_exit(status), "traceback": ""}
-        write_record(folder, record)
-    first_error = _first_error_elsewhere(folder)
-    if record.status == "failed" and first_error is not None:
-        record.error = first_error
-        write_record(folder, record)
-    if record.status == "failed":
-        assert record.error is not None
-        what = "{type}: {message}\n{traceback}".format(**record.error)
-        print(f"FAILED {_shown(folder)}: {what}", file=sys.stderr)
-    if record.status == "interrupted" or status == INTERRUPTED:
-        raise KeyboardInterrupt
-    return record
-
-
-def _first_error_elsewhere(folder: Path) -> dict[str, str] | None:
-    """What another process failed with, if that was before the first one: the cause, not the consequence."""
-    written = (folder / RECORD_NAME).stat().st_mtime
-    files = sorted((path.stat().st_mtime, path) for path in folder.glob(ERROR_FILES))
-    if not files or files[0][0] > written:
-        return None
-    error: dict[str, str] = json.loads(files[0][1].read_text(encoding="utf-8"))
-    return error
-
-
-def describe_exit(status: int) -> str:
-    """An exit status in words."""
-    if status >= 0:
-        return f"a process ended with status {status}"
-    name = signal.Signals(-status).name
-    hint = " (out of memory?)" if name == "SIGKILL" else ""
-    return f"a process was killed by {name}{hint}"
-
-
-def close_sweep(folder: Path) -> None:
-    """Print the comparison of a sweep's finished jobs; remove the folder of a sweep that never began."""
-    jobs = [path for path in folder.glob("*") if path.is_dir()] if folder.is_dir() else []
-    if not jobs:
-        (folder / "multirun.yaml").unlink(missing_ok=True)
-        _remove_empty(folder)
-        return
-    if progress.num_refused and not progress.folders:
-        return  # what lies there is of an earlier sweep
-    print_comparison([folder])
-    print(f"\nthis table again: tielab report {shlex.quote(_shown(folder))}")
-
-
-def print_comparison(folders: list[Path]) -> None:
-    """Print the table of these folders' runs."""
-    from tielab.report.render import report
-
-    print()
-    print(report(folders, "auto") or "", end="")
 
 
 def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config_name: str = "config") -> int:
@@ -414,4 +420,4 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
             raise
         print(f"error: {message}", file=sys.stderr)
         return REFUSED
-    return progress.exit_status
+    return outcome.exit_status

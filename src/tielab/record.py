@@ -15,6 +15,8 @@ from tielab.errors import RequestError
 
 SCHEMA_VERSION = 1
 RECORD_NAME = "record.json"
+NODE_RECORDS = "record.node*.json"
+"""What the other nodes of a run keep; a report reads ``record.json`` alone, so the run counts once."""
 RUN_CONFIG_NAME = "run.yaml"
 TOKENIZER_NAME = "tokenizer.json"
 LAST_CHECKPOINT = Path("checkpoints", "last.ckpt")
@@ -54,6 +56,19 @@ class Throughput:
 
 
 @dataclass
+class Attempt:
+    """An earlier try at a run that was taken up again."""
+
+    started_at: str | None
+    status: str
+    error: dict[str, str] | None
+    commit: str | None
+    dirty: bool | None
+    code_hash: str | None
+    host: str | None
+
+
+@dataclass
 class Record:
     """What one run was asked for, what was observed, and what came out."""
 
@@ -65,7 +80,11 @@ class Record:
     seed: int
     schema_version: int = SCHEMA_VERSION
     started_at: str | None = None
-    """UTC, ISO 8601."""
+    """UTC, ISO 8601; of the last attempt."""
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    """The earlier ones, each as ``Attempt``."""
+    resumed_at_step: int | None = None
+    """Optimizer steps the last attempt found done; null: it began anew."""
     process_id: int | None = None
     host: str | None = None
     commit: str | None = None
@@ -105,9 +124,9 @@ class Record:
     tokens_seen: int | None = None
     num_steps: int | None = None
     seconds: float | None = None
-    """From the start of the process's work to the record."""
+    """Of the process's work up to the record, and those that led to the checkpoint it went on from."""
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
-    """data, train, validation."""
+    """data, train, validation; the last two with those that led to the checkpoint."""
     weights_hash: str | None = None
     error: dict[str, str] | None = None
     """type, message, traceback."""
@@ -136,19 +155,19 @@ def write_atomic(path: Path, text: str) -> None:
         raise
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: Record, name: str = RECORD_NAME) -> None:
     """Write ``record.json`` into a run's folder."""
     assert record.status in STATUSES, record.status
-    write_atomic(folder / RECORD_NAME, json.dumps(asdict(record), indent=1) + "\n")
+    write_atomic(folder / name, json.dumps(asdict(record), indent=1) + "\n")
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path, name: str = RECORD_NAME) -> Record:
     """Read a run's record.
 
     Raises:
         RequestError: the file is missing, not JSON, of another schema version, or not a record.
     """
-    path = folder / RECORD_NAME
+    path = folder / name
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

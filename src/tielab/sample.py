@@ -8,9 +8,10 @@ import torch
 from tielab.checkpoint import load_weights, read_checkpoint
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
-from tielab.experiment import build_model, read_run_config, run_identity
+from tielab.experiment import build_model, run_identity
 from tielab.models.minigpt import MiniGPT
 from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
+from tielab.run import read_run_config
 
 
 def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Tokenizer]:

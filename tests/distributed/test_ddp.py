@@ -99,13 +99,14 @@ def test_the_error_of_a_process_without_record_is_the_records(tiny, tmp_path, ca
     from hydra import compose, initialize_config_dir
 
     from tielab.config import plain, register
-    from tielab.launch import create_run, execute
+    from tielab.run import execute, first_record, reserve
 
     register(ROOT / "conf")
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = plain(compose("config", overrides=[*tiny, "trainer=ddp_cpu", "trainer.devices=2"]))
     folder = tmp_path / "run"
-    create_run(config, folder)
+    reserve(config, folder)
+    write_record(folder, first_record(config))
     (folder / "run.rank1.log").mkdir()  # the second process dies before it can say anything
     assert "status 1" in execute(config, folder).error["message"]
     assert read_record(folder).status == "failed"

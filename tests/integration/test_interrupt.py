@@ -1,7 +1,6 @@
 """Ctrl-C leaves a record that says so and a checkpoint from which the run goes on exactly."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -50,8 +49,10 @@ def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path)
     assert record.tokens_seen < 65536
     assert "Traceback" not in err
     assert "interrupted" in out  # the table's notes
-    assert re.search(r"interrupted; to go on: python \S*train.py --config-dir outputs/sweeps/", err)
-    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["0"]  # the sweep stopped
+    sweep = folder.parent.relative_to(tmp_path)
+    assert "2 jobs: 1 interrupted, 1 not begun" in out
+    assert f"to go on: tielab resume {sweep}" in out
+    assert not (folder.parent / "1" / "record.json").exists()  # the sweep stopped
 
     # Going on from the checkpoint equals never having stopped.
     if number == signal.SIGINT:

@@ -147,7 +147,9 @@ def test_a_refused_job_of_a_sweep_does_not_stop_the_others(run_folder, train, ti
     assert done.stderr.count("error: ") == 1
     (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
     assert read_record(folder / "1").finished
-    assert not (folder / "0").exists()
+    refused = read_record(folder / "0")
+    assert (refused.status, refused.error["type"]) == ("failed", "RequestError")
+    assert f"failed {folder.relative_to(tmp_path)}/0: resume_from={first} is of a complete run" in done.stdout
 
 
 @pytest.mark.parametrize("damage", ["truncated", "text", "pickle"])

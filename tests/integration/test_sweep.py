@@ -33,7 +33,7 @@ def sweep(tmp_path_factory, tiny, cache_dir):
 
 def test_one_folder_per_job_with_everything_in_it(sweep):
     folder, _ = sweep
-    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "multirun.yaml"]
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "sweep.jsonl"]
     for job in ARMS:
         names = {path.name for path in (folder / job).iterdir()}
         assert names == {"run.yaml", "record.json", "metrics.csv", "run.log", "tokenizer.json", "checkpoints"}

@@ -88,7 +88,7 @@ class LanguageModelTask(L.LightningModule):
 
     @property
     def seconds(self) -> float:
-        """Since this task was made."""
+        """Since this task was made, and those that led to the checkpoint it went on from."""
         return time.monotonic() - self._started
 
     def on_train_start(self) -> None:
@@ -183,6 +183,8 @@ class LanguageModelTask(L.LightningModule):
         checkpoint[CHECKPOINT_KEY] = {
             "identity": self.identity,
             "tokens_seen": self.tokens_seen,
+            "seconds": self.seconds,
+            "validation_seconds": self.validation_seconds,
             "initial_loss": self.initial_loss,
             "final_losses": self.final_losses,
             "validations": [vars(v) for v in self.validations],
@@ -194,6 +196,8 @@ class LanguageModelTask(L.LightningModule):
             raise RequestError("the checkpoint was not written by tielab: it says nothing about its tie")
         check_identity(saved["identity"], self.identity)
         self.tokens_seen = saved["tokens_seen"]
+        self._started -= saved["seconds"]
+        self.validation_seconds = saved["validation_seconds"]
         self.initial_loss = saved["initial_loss"]
         self.final_losses = saved["final_losses"]
         self.validations = [Validation(**v) for v in saved["validations"]]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import lightning.pytorch as L
 import numpy as np
@@ -89,6 +90,16 @@ class ThroughputMeter(L.Callback):
     def _restart(self) -> None:
         self._num_tokens = 0
         self._seconds = self._clock.seconds
+
+    def state_dict(self) -> dict[str, Any]:
+        """The intervals and the seconds so far, for a checkpoint."""
+        return {"tokens_per_second": self.tokens_per_second, "seconds": self._clock.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on after the intervals of a checkpoint; the interval it cut through is left out."""
+        self.tokens_per_second = list(state_dict["tokens_per_second"])
+        self._clock.seconds += state_dict["seconds"]
+        self._restart()
 
     def summary(self, num_processes: int) -> Throughput | None:
         """Median and quartiles, or None if no interval was completed."""

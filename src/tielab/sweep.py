@@ -1,0 +1,235 @@
+"""A sweep: a folder with one run per job, and the list of its jobs.
+
+``sweep.jsonl`` has a line for every request and every job. It only grows: a job keeps its folder whatever
+is asked for later. What a job is, is the hash of its config; where it stands, its own folder says.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tielab.config import RUN_ONLY_KEYS, config_hash
+from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
+from tielab.record import RUN_CONFIG_NAME
+from tielab.run import (
+    State,
+    code_hash,
+    differences,
+    read_run_config,
+    renew_run_yaml,
+    reserve,
+    shown,
+    state_of,
+)
+
+MANIFEST_NAME = "sweep.jsonl"
+STOPPED_NAME = "stopped"
+"""Names the job whose failure stopped the sweep (``on_failure=stop``); gone when it is resumed."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep, by the name of its folder."""
+
+    name: str
+    overrides: list[str]
+    config_hash: str
+
+
+@dataclass
+class Sweep:
+    """What was asked of a sweep's folder so far."""
+
+    folder: Path
+    requests: list[list[str]] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+
+    def path(self, job: Job) -> Path:
+        return self.folder / job.name
+
+    def state(self, job: Job) -> State:
+        return state_of(self.path(job))
+
+
+def is_sweep(folder: Path) -> bool:
+    return (folder / MANIFEST_NAME).is_file()
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """The sweep of a folder.
+
+    Raises:
+        RequestError: there is none, or its list is not one.
+    """
+    sweep = Sweep(folder)
+    path = folder / MANIFEST_NAME
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError:
+        raise RequestError(f"{folder}: no {MANIFEST_NAME} there; give the folder of a sweep") from None
+    for line in lines:
+        if not line.endswith("\n"):  # torn by a kill: what it announces was not begun
+            continue
+        try:
+            entry = json.loads(line)
+            if "request" in entry:
+                sweep.requests.append(entry["request"])
+            else:
+                sweep.jobs.append(Job(**entry))
+        except (ValueError, TypeError):
+            raise RequestError(f"{path} is not the list of a sweep; start a new one") from None
+    return sweep
+
+
+def begin_sweep(folder: Path, request: Sequence[str]) -> Sweep:
+    """Make the folder of a new sweep.
+
+    Raises:
+        RequestError: something is there already.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if is_sweep(folder):
+        raise RequestError(
+            f"{shown(folder)} holds a sweep already; go on with it with resume=true, or choose another folder"
+        )
+    if any(folder.iterdir()):
+        raise RequestError(f"{shown(folder)} is not empty; choose another folder")
+    try:
+        (folder / MANIFEST_NAME).open("x").close()
+    except FileExistsError:
+        raise RequestError(f"{shown(folder)} was just taken by another sweep; choose another") from None
+    sweep = Sweep(folder)
+    _append(sweep, {"request": list(request)})
+    sweep.requests.append(list(request))
+    return sweep
+
+
+def find_sweep(sweeps: Path, request: Sequence[str]) -> Path | None:
+    """The newest sweep that was asked for the same, whatever its run-only keys were."""
+    asked = identity_of(request)
+    for folder in sorted(sweeps.glob("*"), reverse=True):  # the names begin with the time of the start
+        if is_sweep(folder) and asked in map(identity_of, read_sweep(folder).requests):
+            return folder
+    return None
+
+
+def identity_of(overrides: Iterable[str]) -> list[str]:
+    """The overrides that can change what is computed, in a fixed order."""
+
+    def is_run_only(override: str) -> bool:
+        key = override.partition("=")[0].lstrip("+~")
+        return any(key == name or key.startswith(f"{name}.") for name in (*RUN_ONLY_KEYS, "hydra"))
+
+    return sorted(override for override in overrides if not is_run_only(override))
+
+
+def find_jobs(
+    sweep: Sweep, requested: Sequence[tuple[list[str], dict[str, Any]]]
+) -> list[tuple[Job | None, dict[str, Any]]]:
+    """The job of the sweep that each requested config is, or None for a new one.
+
+    Raises:
+        RequestError: a job of the same overrides had another config, or none of the requested is there.
+    """
+    unused = list(sweep.jobs)
+    found: list[tuple[Job | None, dict[str, Any]]] = []
+    for _, config in requested:
+        digest = config_hash(config)
+        job = next((job for job in unused if job.config_hash == digest), None)
+        if job is not None:
+            unused.remove(job)
+        found.append((job, config))
+    for (overrides, config), (job, _) in zip(requested, found, strict=True):
+        drifted = next((j for j in unused if identity_of(j.overrides) == identity_of(overrides)), None)
+        if job is None and drifted is not None and (sweep.path(drifted) / RUN_CONFIG_NAME).is_file():
+            changed = differences(read_run_config(sweep.path(drifted)), config)
+            raise RequestError(
+                f"the config has changed since {shown(sweep.path(drifted))} was begun: {'; '.join(changed)}; "
+                f"go on as it was with: tielab resume {shown(sweep.folder)}; or start a new sweep"
+            )
+    if sweep.jobs and all(job is None for job, _ in found):
+        raise RequestError(
+            f"{shown(sweep.folder)} holds another sweep ({' '.join(sweep.requests[0])}): none of its "
+            f"{len(sweep.jobs)} jobs is among those asked for; choose another folder"
+        )
+    return found
+
+
+def add_job(sweep: Sweep, overrides: list[str], config: dict[str, Any]) -> Job:
+    """Give a new job the next folder."""
+    taken = [int(path.name) for path in sweep.folder.glob("*") if path.name.isdecimal()]
+    number = max([*taken, *(int(job.name) for job in sweep.jobs)], default=-1) + 1
+    job = Job(str(number), overrides, config_hash(config))
+    _append(sweep, vars(job))
+    sweep.jobs.append(job)
+    reserve(config, sweep.path(job))
+    return job
+
+
+def _append(sweep: Sweep, entry: dict[str, Any]) -> None:
+    path = sweep.folder / MANIFEST_NAME
+    text = json.dumps(entry) + "\n"
+    with path.open("r+b") as file:
+        whole = file.read()
+        # One write call after what is whole: a reader never sees half a line, a torn one is replaced.
+        file.seek(whole.rfind(b"\n") + 1)
+        file.truncate()
+        file.write(text.encode())
+
+
+def renew(sweep: Sweep, job: Job, config: dict[str, Any]) -> None:
+    """Let an unfinished job go on with the run-only keys of a later request."""
+    folder = sweep.path(job)
+    folder.mkdir(exist_ok=True)
+    renew_run_yaml(config, folder)
+
+
+def code_drift(sweep: Sweep, jobs: Sequence[Job]) -> str | None:
+    """A line on jobs that were begun with other code than this, if there are any."""
+    now = code_hash()
+    other = [
+        job.name
+        for job in jobs
+        if (record := sweep.state(job).record) is not None and record.code_hash not in (None, now)
+    ]
+    if not other:
+        return None
+    return (
+        f"note: the code has changed since job {', '.join(other)} ran (now {now}): finished ones are kept, "
+        "unfinished ones go on with the code of now"
+    )
+
+
+def summary(sweep: Sweep, jobs: Sequence[Job]) -> list[str]:
+    """How many of the jobs have come how far, and a line for each one that is not finished."""
+    states = [(job, sweep.state(job)) for job in jobs]
+    counts: dict[str, int] = {}
+    for _, state in states:
+        counts[state.status] = counts.get(state.status, 0) + 1
+    order = ("finished", "failed", "interrupted", "running", "waiting")
+    parts = [f"{counts[status]} {WORDS[status]}" for status in order if status in counts]
+    lines = [f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(parts)}"]
+    for job, state in states:
+        if state.status != "finished":
+            reason = f": {state.reason}" if state.reason else ""
+            lines.append(f"  {WORDS[state.status]} {shown(sweep.path(job))}{reason}")
+    return lines
+
+
+WORDS = {
+    "finished": "finished", "failed": "failed", "interrupted": "interrupted", "running": "running elsewhere",
+    "waiting": "not begun",
+}  # fmt: skip
+EXIT_STATUSES = {
+    "finished": FINISHED, "failed": FAILED, "interrupted": INTERRUPTED, "running": REFUSED,
+    "waiting": REFUSED,
+}  # fmt: skip
+
+
+def exit_status(sweep: Sweep, jobs: Sequence[Job]) -> int:
+    """Of a command that was to finish these jobs."""
+    states = [sweep.state(job) for job in jobs]
+    found = {REFUSED if state.refused else EXIT_STATUSES[state.status] for state in states}
+    return next((status for status in (INTERRUPTED, FAILED, REFUSED) if status in found), FINISHED)
