@@ -55,7 +55,9 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         raise RequestError(f"checkpoint {path}: no such file") from None
     except Exception:  # torch and pickle raise a dozen kinds, depending on where the file ends
-        raise RequestError(f"checkpoint {path} is truncated or not a checkpoint; name another") from None
+        raise RequestError(
+            f"checkpoint {path} is truncated or not a checkpoint; delete it or name another"
+        ) from None
     if not isinstance(checkpoint, dict) or CHECKPOINT_KEY not in checkpoint:
         raise RequestError(f"checkpoint {path} was not written by tielab: it says nothing about its tie")
     check_identity(checkpoint[CHECKPOINT_KEY]["identity"], identity)

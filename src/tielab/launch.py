@@ -403,6 +403,7 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
         config_name: the primary config.
     """
     register(config_dir)
+    outcome.exit_status, outcome.folders = FINISHED, []
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("hydra").setLevel(logging.WARNING)  # we announce the jobs ourselves
     if arguments is not None:
