@@ -1,5 +1,6 @@
 """What every test needs: a private cache, a tiny corpus, and ``train.py`` as a person would call it."""
 
+import json
 import os
 import random
 import subprocess
@@ -51,6 +52,24 @@ def train(cache_dir, tmp_path):
             cwd=cwd, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
             env={**os.environ, **(env or {})},
         )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def main(cache_dir, tmp_path, monkeypatch):
+    """``train.py ARGUMENTS`` in this process; the processes of its runs commit the faults {seed: fault}."""
+
+    import faults
+    from tielab import launch, processes
+
+    def run(*arguments, **committed):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(processes, "_forked", faults.misbehave)
+        monkeypatch.setattr("sys.argv", ["train.py"])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+        monkeypatch.setenv(faults.FAULTS, json.dumps(committed))
+        return launch.main(ROOT / "conf", list(arguments))
 
     return run
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, open_dict, read_write
 
 from tielab.sweep import Job, Sweep
@@ -16,21 +17,33 @@ class CheckedSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         from tielab import launch
+        from tielab.sweep import add_request
 
         assert self.config is not None
-        assert self.hydra_context is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        (batch,) = self.split_arguments(parser.parse_overrides(arguments), None)
-        configs = [self.compose(overrides) for overrides in batch]
-        # A place that cannot be written is found before the data are prepared.
-        Path(self.config.hydra.sweep.dir).parent.mkdir(parents=True, exist_ok=True)
-        launch.check_requests(configs)
-        with launch.open_sweep(self.config, arguments) as sweep:
-            jobs = launch.assign_jobs(sweep, list(zip(batch, configs, strict=True)))
+        (batch,) = self.split_arguments(self.parse(arguments), None)
+        requested = self.check(batch)
+        request = launch.request_of(self.config, arguments)
+        with launch.open_sweep(self.config, request) as sweep:
+            jobs = launch.assign_jobs(sweep, requested)
+            add_request(sweep, request)
             launch.run_jobs(sweep, jobs, lambda jobs: self.launch(sweep, jobs))
 
-    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """The whole resolved config of a job."""
+    def parse(self, arguments: list[str]) -> list[Override]:
+        assert self.hydra_context is not None
+        return OverridesParser.create(self.hydra_context.config_loader).parse_overrides(arguments)
+
+    def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
+        """Each job's overrides with its whole resolved config; refused unless all can be run here."""
+        from tielab import launch
+
+        assert self.config is not None
+        requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
+        # A place that cannot be written is found before the data are prepared.
+        Path(self.config.hydra.sweep.dir).parent.mkdir(parents=True, exist_ok=True)
+        launch.check_requests([config for _, config in requested])
+        return requested
+
+    def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         from tielab import launch
 
         assert self.config is not None
@@ -50,6 +63,64 @@ class CheckedSweeper(BasicSweeper):
         place = f"hydra.sweep.dir={_quoted(str(sweep.folder.absolute()))}"
         overrides = [[*job.overrides, place, f"hydra.sweep.subdir={_quoted(job.name)}"] for job in jobs]
         return self.launcher.launch(overrides, initial_job_idx=0)
+
+
+class SearchSweeper(CheckedSweeper):
+    """A sweep whose intervals are searched by Optuna, separately for every combination of the swept keys.
+
+    Args:
+        num_trials: for each combination.
+        seed: of the sampler.
+    """
+
+    def __init__(self, num_trials: int, seed: int, **others: Any):
+        super().__init__(**others)
+        self.num_trials = num_trials
+        self.seed = seed
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from tielab import launch, search
+        from tielab.errors import RequestError
+        from tielab.sweep import add_request, exit_status, identity_of, refuse_another
+
+        assert self.config is not None
+        search.check_optuna()
+        parsed = self.parse(arguments)
+        continuous = [o for o in parsed if o.is_sweep_override() and not o.is_discrete_sweep()]
+        intervals = [search.interval_of(o.get_key_element(), o.value()) for o in continuous]
+        if not intervals:
+            raise RequestError(
+                "nothing to search: add KEY=interval(LOW,HIGH) or KEY=tag(log,interval(LOW,HIGH))"
+            )
+        if self.num_trials < 1:
+            raise RequestError(f"hydra.sweeper.num_trials={self.num_trials} is out of range: at least 1")
+        (batch,) = self.split_arguments([o for o in parsed if o not in continuous], None)
+        for end in ("low", "high"):  # the whole request is refused if an end of an interval would be
+            self.check([[*o, *(f"{i.key}={getattr(i, end)!r}" for i in intervals)] for o in batch])
+        request = launch.request_of(self.config, arguments)
+        with launch.open_sweep(self.config, request) as sweep:
+            if identity_of(request) not in map(identity_of, sweep.requests):
+                refuse_another(sweep)
+            add_request(sweep, request)
+            launch.say_what_is_there(sweep, sweep.jobs)
+            broken = 0
+
+            def run(overrides: list[list[str]]) -> list[Job]:
+                nonlocal broken
+                jobs = launch.assign_jobs(sweep, self.check(overrides), growing=True)
+                broken = broken or launch.run_unfinished(sweep, jobs, lambda some: self.launch(sweep, some))
+                return jobs
+
+            cells = search.open_cells(sweep, batch, intervals, self.seed)
+            try:
+                search.search(sweep, cells, self.num_trials, self.config.get("parallel_jobs", 1), run)
+            finally:
+                launch.close(sweep, sweep.jobs)
+                print("\n".join(cell.describe() for cell in cells))
+            states = [sweep.state(job) for job in sweep.jobs]
+            # A rate at which the training diverges is a result of the search.
+            settled = exit_status([state for state in states if state.status != "diverged"])
+            launch.outcome.exit_status = settled or broken
 
 
 def _quoted(text: str) -> str:

@@ -282,9 +282,10 @@ def _list_groups(config_dir: Path | None) -> str:
     if config_dir is None:
         return ""
     lines = []
-    for group in sorted(path for path in config_dir.iterdir() if path.is_dir()):
+    for group in sorted(path for path in config_dir.rglob("*") if path.is_dir()):
         options = sorted(p.stem for p in group.glob("*.yaml") if not p.stem.startswith("_"))
-        lines.append(f"  {group.name}: {', '.join(options)}")
+        if options:
+            lines.append(f"  {group.relative_to(config_dir)}: {', '.join(options)}")
     return "\n".join(lines)
 
 

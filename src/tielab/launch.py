@@ -53,7 +53,9 @@ from tielab.sweep import (
     find_jobs,
     find_sweep,
     is_sweep,
+    may_run,
     read_sweep,
+    refuse_another,
     renew,
     summary,
 )
@@ -189,7 +191,7 @@ def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     found = _run_to_resume(config, folder) if config["resume"] else None
     if found is None:
         reserve(config, folder)
-    elif state_of(found).status != "finished":
+    elif may_run(state_of(found)):
         renew_run_yaml(config, found)
     folder = found or folder
     try:
@@ -221,7 +223,7 @@ def run_single(folder: Path, rerun_of: str | None = None) -> Record:
 
 def _announce_single(folder: Path) -> None:
     state = state_of(folder)
-    words = {"waiting": "", "finished": " (finished already)"}
+    words = {"waiting": "", "finished": " (finished already)", "diverged": " (diverged, as it would again)"}
     print(f"run: {shown(folder)}{words.get(state.status, f' (was {state.status}, goes on)')}", flush=True)
 
 
@@ -256,7 +258,8 @@ def run_sweep_job(folder: Path, rerun_of: str | None = None) -> Record | None:
         record = run_folder(folder, sweep=sweep.folder.name, rerun_of=rerun_of)
     except (RequestError, OSError) as error:
         print(f"error: {_explained(error)}", file=sys.stderr)
-    if (record is None or not record.finished) and read_run_config(folder)["on_failure"] == "stop":
+    crashed = state_of(folder).status not in ("finished", "diverged")
+    if crashed and read_run_config(folder)["on_failure"] == "stop":
         write_atomic(stopped, f"{folder.name}\n")
         print(f"the sweep stops: on_failure=stop, and {shown(folder)} did not finish", file=sys.stderr)
     return record
@@ -271,20 +274,25 @@ def _announce_job(sweep: Sweep, folder: Path) -> None:
     print(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}", flush=True)
 
 
+def request_of(cfg: DictConfig, arguments: Sequence[str]) -> list[str]:
+    """What a command asks for: how to sweep, its overrides, and the run whose config they change."""
+    how = [o for o in cfg.hydra.overrides.hydra if not o.startswith(("hydra.mode=", "hydra.sweep."))]
+    repeated = _rerun_of(cfg.hydra)
+    return [*how, *arguments, *([f"rerun_of={repeated}"] if repeated else [])]
+
+
 @contextlib.contextmanager
 def open_sweep(cfg: DictConfig, request: Sequence[str]) -> Iterator[Sweep]:
     """The sweep's folder for the time of this command: a new one, or the one to go on with.
 
     Args:
         cfg: the config without any job's own overrides, Hydra's part included.
-        request: the overrides as they were given.
+        request: what was asked for.
 
     Raises:
         RequestError: the folder is taken, or another process runs this sweep.
     """
     hydra_config = cfg.hydra
-    repeated = _rerun_of(hydra_config)
-    request = [*request, *([f"rerun_of={repeated}"] if repeated else [])]
     folder = Path(hydra_config.sweep.dir)
     if cfg.resume and not is_sweep(folder):
         folder = find_sweep(folder.parent, request) or folder
@@ -305,17 +313,25 @@ def hold_sweep(sweep: Sweep) -> Iterator[None]:
         yield
 
 
-def assign_jobs(sweep: Sweep, requested: Sequence[tuple[list[str], dict[str, Any]]]) -> list[Job]:
+def assign_jobs(
+    sweep: Sweep, requested: Sequence[tuple[list[str], dict[str, Any]]], *, growing: bool = False
+) -> list[Job]:
     """The jobs of these overrides and configs: those the sweep has already, and new ones.
+
+    Args:
+        growing: the jobs of this sweep are not known beforehand, and all may be new.
 
     Raises:
         RequestError: the config of a job has changed, or none of the sweep's jobs is among them.
     """
+    found = find_jobs(sweep, requested)
+    if sweep.jobs and not growing and all(job is None for job, _ in found):
+        refuse_another(sweep)
     jobs = []
-    for (job, config), (overrides, _) in zip(find_jobs(sweep, requested), requested, strict=True):
+    for (job, config), (overrides, _) in zip(found, requested, strict=True):
         if job is None:
             job = add_job(sweep, overrides, config)
-        elif sweep.state(job).status not in ("finished", "running"):
+        elif may_run(sweep.state(job)):
             renew(sweep, job, config)
         jobs.append(job)
     return jobs
@@ -323,6 +339,17 @@ def assign_jobs(sweep: Sweep, requested: Sequence[tuple[list[str], dict[str, Any
 
 def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
     """Run those of the jobs that are not finished; say what is found before, and what came out after."""
+    say_what_is_there(sweep, jobs)
+    broken = FINISHED
+    try:
+        broken = run_unfinished(sweep, jobs, launch)
+    finally:
+        close(sweep, jobs)
+    outcome.exit_status = exit_status([sweep.state(job) for job in jobs]) or broken
+
+
+def say_what_is_there(sweep: Sweep, jobs: Sequence[Job]) -> None:
+    """How a sweep that is resumed stands, and whether the code is still the same."""
     known = [job for job in jobs if sweep.state(job).status != "waiting"]
     if known:
         print(f"resuming {shown(sweep.folder)}: {summary(sweep, jobs)[0]}")
@@ -332,20 +359,15 @@ def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
         drift = code_drift(sweep, known)
         if drift:
             print(drift, file=sys.stderr)
-    to_run = [job for job in jobs if sweep.state(job).status not in ("finished", "running")]
-    broken = FINISHED
-    try:
-        if to_run:
-            broken = _launched(launch, to_run)
-    finally:
-        _close(sweep, jobs)
-    outcome.exit_status = exit_status(sweep, jobs) or broken
 
 
-def _launched(launch: Launch, jobs: Sequence[Job]) -> int:
-    """Launch jobs and return the status of the launching itself; how the jobs ended, their folders say."""
+def run_unfinished(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> int:
+    """Launch what is not finished; return the status of the launching: the folders say how the jobs ended."""
+    to_run = [job for job in jobs if may_run(sweep.state(job))]
+    if not to_run:
+        return FINISHED
     try:
-        for returned in launch(jobs) or ():
+        for returned in launch(to_run) or ():
             _ = returned.return_value  # raises what the task raised
     except Exception as error:  # a launcher's worker may die of anything
         print("FAILED launcher: " + "".join(traceback.format_exception(error)), file=sys.stderr)
@@ -353,13 +375,15 @@ def _launched(launch: Launch, jobs: Sequence[Job]) -> int:
     return FINISHED
 
 
-def _close(sweep: Sweep, jobs: Sequence[Job]) -> None:
+def close(sweep: Sweep, jobs: Sequence[Job]) -> None:
+    """Print the table of what there is, which jobs are not finished, and how to go on with them."""
     if any((sweep.path(job) / RECORD_NAME).exists() for job in jobs):
         print_comparison([sweep.folder])
         print(f"\nthis table again: tielab report {quoted(sweep.folder)}")
-    unfinished = summary(sweep, jobs)
-    if len(unfinished) > 1:
-        print("\n".join(["", *unfinished]))
+    lines = summary(sweep, jobs)
+    if len(lines) > 1:
+        print("\n".join(["", *lines]))
+    if any(may_run(sweep.state(job)) for job in jobs):
         print(f"to go on: tielab resume {quoted(sweep.folder)}")
 
 

@@ -1,5 +1,6 @@
 """Go on with a run or a sweep from its folder alone."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from tielab import launch
 from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME
 from tielab.run import read_whole_config, state_of
-from tielab.sweep import Job, is_sweep, read_sweep
+from tielab.sweep import STUDY_NAME, Job, is_sweep, may_run, read_sweep
 
 
 def resume(folder: Path) -> int:
@@ -27,6 +28,9 @@ def resume(folder: Path) -> int:
 
 def _resume_sweep(folder: Path) -> int:
     sweep = read_sweep(folder)
+    if (folder / STUDY_NAME).exists():
+        command = f"-m {shlex.join(sweep.requests[0])} hydra.sweep.dir={folder} resume=true"
+        raise RequestError(f"{folder} is a search; go on with it with: python train.py {command}")
 
     def one_after_the_other(jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -40,5 +44,5 @@ def _resume_sweep(folder: Path) -> int:
 
 def _check_unfinished(folders: Sequence[Path]) -> None:
     """Refuse as a whole, before anything runs."""
-    unfinished = [folder for folder in folders if state_of(folder).status not in ("finished", "running")]
+    unfinished = [folder for folder in folders if may_run(state_of(folder))]
     launch.check_requests([read_whole_config(folder) for folder in unfinished])

@@ -41,6 +41,8 @@ from tielab.record import (
 )
 
 RERUN_GROUPS = ("model", "data", "vocab", "optimizer", "schedule", "budget", "trainer", "tying", "width")
+DIVERGED = "DivergedError"
+"""The error of a run that was trained to its end, where the loss was no number."""
 LOCK_NAME = ".lock"
 """Held by the process that runs a folder; the kernel lets go however that process ends."""
 
@@ -112,7 +114,7 @@ class State:
     """How far a run has come, from what lies in its folder."""
 
     status: str
-    """``finished``, ``failed``, ``interrupted``, ``running``, or ``waiting``: not begun."""
+    """``finished``, ``diverged``, ``failed``, ``interrupted``, ``running``, or ``waiting``: not begun."""
     record: Record | None = None
 
     @property
@@ -122,12 +124,20 @@ class State:
         return error is not None and error["type"] == RequestError.__name__
 
     @property
+    def settled(self) -> bool:
+        """Whether running it again would change nothing; what diverged may not with other code."""
+        if self.status == "diverged" and self.record is not None:
+            return self.record.code_hash == code_hash()
+        return self.status == "finished"
+
+    @property
     def reason(self) -> str:
         """Why it is not finished, in a line; empty if there is nothing to say."""
         error = self.record.error if self.record is not None else None
         if error is None:
             return "its process has died" if self.status == "failed" else ""
-        what = error["message"] if self.refused else f"{error['type']}: {error['message']}"
+        told = self.refused or self.status == "diverged"
+        what = error["message"] if told else f"{error['type']}: {error['message']}"
         return " ".join(what.split())
 
 
@@ -146,7 +156,8 @@ def state_of(folder: Path) -> State:
         record = read_record(folder, elsewhere.name)
     if record.status == "running" and not is_held(folder):
         return State("failed", record)
-    return State(record.status, record)
+    diverged = record.status == "failed" and record.error is not None and record.error["type"] == DIVERGED
+    return State("diverged" if diverged else record.status, record)
 
 
 def is_held(folder: Path) -> bool:
@@ -187,7 +198,7 @@ def hold(folder: Path) -> Iterator[None]:
 def run_folder(folder: Path, sweep: str | None = None, rerun_of: str | None = None) -> Record:
     """Run what a folder's ``run.yaml`` asks for, and return its record.
 
-    A run that was begun before goes on from its last checkpoint, a finished one is left alone.
+    A run that was begun before goes on from its last checkpoint; one that is settled is left alone.
 
     Raises:
         RequestError: it is being run already, its config was changed, or a process found that it
@@ -198,7 +209,7 @@ def run_folder(folder: Path, sweep: str | None = None, rerun_of: str | None = No
     with hold(folder):
         if (folder / RECORD_NAME).exists():
             record = read_record(folder)
-            if record.finished:
+            if state_of(folder).settled:
                 return record
             record = _next_attempt(record, config, folder)
         else:
@@ -353,8 +364,11 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
         write_record(folder, record)
     if record.status == "failed":
         assert record.error is not None
-        what = "{type}: {message}\n{traceback}".format(**record.error)
-        print(f"FAILED {shown(folder)}: {what}", file=sys.stderr)
+        if record.error["type"] == DIVERGED:  # what came out, and no fault of the code
+            print(f"DIVERGED {shown(folder)}: {record.error['message']}", file=sys.stderr)
+        else:
+            what = "{type}: {message}\n{traceback}".format(**record.error)
+            print(f"FAILED {shown(folder)}: {what}", file=sys.stderr)
     if record.status == "interrupted" or status == INTERRUPTED:
         raise KeyboardInterrupt
     return record

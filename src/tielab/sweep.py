@@ -25,6 +25,8 @@ from tielab.run import (
 )
 
 MANIFEST_NAME = "sweep.jsonl"
+STUDY_NAME = "study.jsonl"
+"""Optuna's journal, if the sweep is a search."""
 STOPPED_NAME = "stopped"
 """Names the job whose failure stopped the sweep (``on_failure=stop``); gone when it is resumed."""
 
@@ -51,6 +53,11 @@ class Sweep:
 
     def state(self, job: Job) -> State:
         return state_of(self.path(job))
+
+
+def may_run(state: State) -> bool:
+    """Whether there is anything left to run, and nobody else at it."""
+    return not state.settled and state.status != "running"
 
 
 def is_sweep(folder: Path) -> bool:
@@ -101,8 +108,7 @@ def begin_sweep(folder: Path, request: Sequence[str]) -> Sweep:
     except FileExistsError:
         raise RequestError(f"{shown(folder)} was just taken by another sweep; choose another") from None
     sweep = Sweep(folder)
-    _append(sweep, {"request": list(request)})
-    sweep.requests.append(list(request))
+    add_request(sweep, request)
     return sweep
 
 
@@ -119,7 +125,7 @@ def identity_of(overrides: Iterable[str]) -> list[str]:
     """The overrides that can change what is computed, in a fixed order."""
 
     def is_run_only(override: str) -> bool:
-        key = override.partition("=")[0].lstrip("+~")
+        key = override.partition("=")[0].lstrip("+~").replace("/", ".")
         return any(key == name or key.startswith(f"{name}.") for name in (*RUN_ONLY_KEYS, "hydra"))
 
     return sorted(override for override in overrides if not is_run_only(override))
@@ -131,7 +137,7 @@ def find_jobs(
     """The job of the sweep that each requested config is, or None for a new one.
 
     Raises:
-        RequestError: a job of the same overrides had another config, or none of the requested is there.
+        RequestError: a job of the same overrides had another config.
     """
     unused = list(sweep.jobs)
     found: list[tuple[Job | None, dict[str, Any]]] = []
@@ -149,12 +155,22 @@ def find_jobs(
                 f"the config has changed since {shown(sweep.path(drifted))} was begun: {'; '.join(changed)}; "
                 f"go on as it was with: tielab resume {shown(sweep.folder)}; or start a new sweep"
             )
-    if sweep.jobs and all(job is None for job, _ in found):
-        raise RequestError(
-            f"{shown(sweep.folder)} holds another sweep ({' '.join(sweep.requests[0])}): none of its "
-            f"{len(sweep.jobs)} jobs is among those asked for; choose another folder"
-        )
     return found
+
+
+def refuse_another(sweep: Sweep) -> None:
+    """Raise RequestError: the folder holds a sweep, and not the one asked for."""
+    raise RequestError(
+        f"{shown(sweep.folder)} holds another sweep ({' '.join(sweep.requests[0])}): none of its "
+        f"{len(sweep.jobs)} jobs is among those asked for; choose another folder"
+    )
+
+
+def add_request(sweep: Sweep, request: Sequence[str]) -> None:
+    """Remember what was asked for, so that the same command finds this sweep again."""
+    if identity_of(request) not in map(identity_of, sweep.requests):
+        _append(sweep, {"request": list(request)})
+        sweep.requests.append(list(request))
 
 
 def add_job(sweep: Sweep, overrides: list[str], config: dict[str, Any]) -> Job:
@@ -208,8 +224,7 @@ def summary(sweep: Sweep, jobs: Sequence[Job]) -> list[str]:
     counts: dict[str, int] = {}
     for _, state in states:
         counts[state.status] = counts.get(state.status, 0) + 1
-    order = ("finished", "failed", "interrupted", "running", "waiting")
-    parts = [f"{counts[status]} {WORDS[status]}" for status in order if status in counts]
+    parts = [f"{counts[status]} {word}" for status, word in WORDS.items() if status in counts]
     lines = [f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(parts)}"]
     for job, state in states:
         if state.status != "finished":
@@ -219,17 +234,16 @@ def summary(sweep: Sweep, jobs: Sequence[Job]) -> list[str]:
 
 
 WORDS = {
-    "finished": "finished", "failed": "failed", "interrupted": "interrupted", "running": "running elsewhere",
-    "waiting": "not begun",
+    "finished": "finished", "diverged": "diverged", "failed": "failed", "interrupted": "interrupted",
+    "running": "running elsewhere", "waiting": "not begun",
 }  # fmt: skip
 EXIT_STATUSES = {
-    "finished": FINISHED, "failed": FAILED, "interrupted": INTERRUPTED, "running": REFUSED,
-    "waiting": REFUSED,
+    "finished": FINISHED, "diverged": FAILED, "failed": FAILED, "interrupted": INTERRUPTED,
+    "running": REFUSED, "waiting": REFUSED,
 }  # fmt: skip
 
 
-def exit_status(sweep: Sweep, jobs: Sequence[Job]) -> int:
-    """Of a command that was to finish these jobs."""
-    states = [sweep.state(job) for job in jobs]
+def exit_status(states: Sequence[State]) -> int:
+    """Of a command that was to finish the jobs that stand so."""
     found = {REFUSED if state.refused else EXIT_STATUSES[state.status] for state in states}
     return next((status for status in (INTERRUPTED, FAILED, REFUSED) if status in found), FINISHED)

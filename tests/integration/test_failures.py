@@ -1,12 +1,7 @@
 """Whatever becomes of one job, the others run, and everybody is told."""
 
-import json
-
 import pytest
 
-import faults
-from running import ROOT
-from tielab import launch, processes
 from tielab.record import read_record
 
 KINDS = {
@@ -18,21 +13,6 @@ KINDS = {
     6: ("vanish", "ProcessDied: a process ended with status 0"),
     7: ("segfault", "ProcessDied: a process was killed by SIGSEGV"),
 }
-
-
-@pytest.fixture
-def main(cache_dir, tmp_path, monkeypatch):
-    """``train.py ARGUMENTS`` in this process; the processes of its runs commit the faults {seed: fault}."""
-
-    def run(*arguments, **committed):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(processes, "_forked", faults.misbehave)
-        monkeypatch.setattr("sys.argv", ["train.py"])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-        monkeypatch.setenv(faults.FAULTS, json.dumps(committed))
-        return launch.main(ROOT / "conf", list(arguments))
-
-    return run
 
 
 @pytest.mark.slow

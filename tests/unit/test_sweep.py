@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from running import ROOT
+from tielab import run as runs
 from tielab import sweep as sweeps
 from tielab.config import config_hash
 from tielab.errors import RequestError
@@ -65,7 +66,8 @@ def test_run_only_keys_are_those_of_the_new_request(tmp_path):
     sweep = begin_sweep(tmp_path / "sweep", [])
     (job,) = assign_jobs(sweep, [(["seed=0"], config(0, launch="forkserver"))])
     (again,) = assign_jobs(
-        read_sweep(sweep.folder), [(["seed=0", "launch=spawn"], config(0, launch="spawn"))]
+        read_sweep(sweep.folder),
+        [(["seed=0", "launch=spawn", "hydra/launcher=joblib"], config(0, launch="spawn"))],
     )
     assert again.name == job.name
     assert read_run_config(sweep.path(job))["launch"] == "spawn"
@@ -115,9 +117,15 @@ def test_how_a_sweep_stands(tmp_path, monkeypatch):
     assert [line.endswith(end) for line, end in zip(lines[1:], ends, strict=True)] == [True] * 4, lines
     cases = [(jobs[:1], 0), (jobs[:2], 1), ([jobs[0], jobs[2]], 2), ([jobs[4]], 2), (jobs, 1)]
     for chosen, status in cases:
-        assert exit_status(sweep, chosen) == status
+        assert exit_status([sweep.state(job) for job in chosen]) == status
+    record.status, record.error = "failed", {**refused, "type": "DivergedError"}
+    write_record(sweep.path(jobs[3]), record)
+    diverged = sweep.state(jobs[3])
+    assert (diverged.status, diverged.settled, exit_status([diverged])) == ("diverged", True, 1)
     assert code_drift(sweep, jobs) is None
     monkeypatch.setattr(sweeps, "code_hash", lambda: "another")
+    monkeypatch.setattr(runs, "code_hash", lambda: "another")
+    assert not diverged.settled  # other code may do better
     assert "since job 0, 1, 2, 3 ran (now another)" in code_drift(sweep, jobs)
     assert json.loads((sweep.path(jobs[0]) / RECORD_NAME).read_text())["config_hash"] == config_hash(
         config(0)
