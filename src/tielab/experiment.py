@@ -26,7 +26,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
-from tielab.checkpoint import WholeCheckpointIO, read_checkpoint
+from tielab.checkpoint import WholeCheckpointIO, check_weights, read_checkpoint
 from tielab.config import computed
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
@@ -124,6 +124,7 @@ class Fit:
     def __init__(self, config: dict[str, Any], folder: Path, record: Record):
         self.config, self.folder, self.record = config, folder, record
         self._started = time.monotonic()
+        self._places = (folder, Path(config["output_dir"]))
         self.wandb_logger: WandbLogger | None = None
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
@@ -156,14 +157,18 @@ class Fit:
 
     def _check_checkpoint(self, path: Path) -> None:
         # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
-        step = read_checkpoint(path, self.task.identity)["global_step"]
+        checkpoint = read_checkpoint(path, self.task.identity)
+        check_weights(self.model, checkpoint)
+        step = checkpoint.get("global_step")
+        if not isinstance(step, int):
+            raise RequestError(f"checkpoint {path} does not say its step; name another")
         if step >= self.num_steps:
             raise RequestError(f"resume_from={path} is of a complete run ({step} steps); nothing is left")
 
     def _build_trainer(self) -> L.Trainer:
         settings = self.config["trainer"]
         validate = ValidateAt(self.num_steps, self.config["budget"]["num_validations"])
-        named = [build(node, L.Callback) for node in self.config["callbacks"].values()]
+        named = [build(node, L.Callback, self._places) for node in self.config["callbacks"].values()]
         try:
             return L.Trainer(
                 accelerator=settings["accelerator"],
@@ -186,7 +191,7 @@ class Fit:
                     ),
                 ],
                 logger=self._build_loggers(),
-                plugins=[WholeCheckpointIO()],
+                plugins=[WholeCheckpointIO(self._places)],
                 profiler=self.clock,
                 default_root_dir=self.folder,
                 use_distributed_sampler=False,
@@ -206,6 +211,7 @@ class Fit:
             logger = build(
                 node,
                 Logger,  # type: ignore[type-abstract]
+                self._places,
                 run_id=record.run_id,
                 name=record.run_id,
                 group=record.sweep,
@@ -226,9 +232,16 @@ class Fit:
         trainer = self._build_trainer()
         self._describe_before(trainer)
         L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
+        resume_from = self.config["resume_from"]
+        # Lightning gives names such as "best" a meaning, but no absolute path.
+        checkpoint = None if resume_from is None else Path(resume_from).absolute()
         try:
-            trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
+            trainer.fit(self.task, self.data, ckpt_path=checkpoint, weights_only=True)
             self._check_complete(trainer)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if resume_from is None or self.guard.num_checks or isinstance(error, RequestError):
+                raise
+            raise RequestError(f"resume_from={resume_from} cannot be restored: {error!r}") from error
         finally:
             self._describe_after(trainer)
 

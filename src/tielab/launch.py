@@ -46,6 +46,7 @@ from tielab.record import (
     write_atomic,
     write_record,
 )
+from tielab.trust import check_arguments
 
 RERUN_GROUPS = ("model", "data", "vocab", "optimizer", "schedule", "budget", "trainer", "tying", "width")
 log = logging.getLogger("tielab")
@@ -405,6 +406,7 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
     # Hydra then hands us the exception instead of printing its own page of text.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
+        check_arguments(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
     except KeyboardInterrupt:
         return INTERRUPTED
