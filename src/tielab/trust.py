@@ -39,11 +39,14 @@ def check_arguments(arguments: Sequence[str]) -> None:
         raise RequestError("--experimental-rerun runs what is in a pickle; use tielab rerun RUN")
     if asked.config_path is not None:
         raise RequestError("--config-path is not taken here; use --config-dir RUN --config-name run")
+    name = str(asked.config_name or "config").removesuffix(".yaml")
+    if "/" in name:
+        raise RequestError(f"--config-name {name} is a path; use --config-dir RUN --config-name run")
     if asked.config_dir is None:
         return
     folder = Path(asked.config_dir)
     _refuse_shadows(folder, ("hydra",))
-    primary = folder / f"{str(asked.config_name or 'config').removesuffix('.yaml')}.yaml"
+    primary = folder / f"{name}.yaml"
     if not primary.is_file():
         return
     config = read_run_yaml(primary)

@@ -229,6 +229,8 @@ def test_hydras_other_ways_to_read_a_file_are_refused(run):
         (["--experimental-rerun", "x.pickle"], "--experimental-rerun runs what is in a pickle"),
         (["--config-path", str(run), "--config-name", "run"], "--config-path is not taken"),
         (["-cp", str(run), "-cn", "run"], "--config-path is not taken"),
+        (["--config-name", "../outputs/runs/x/run"], "is a path"),
+        (["-cd", str(run), "-cn", "../x/run.yaml"], "is a path"),
     ):
         with pytest.raises(RequestError, match=message):
             check_arguments(arguments)
