@@ -1,14 +1,18 @@
 """Objects from config nodes with a ``_target_``: the one place that instantiates.
 
-A run.yaml may come from a stranger, so a target must be a public class or function of an allowed
-package and of the kind its place in the config calls for.
+A run.yaml may come from a stranger, so a target must be a class of an allowed package and of the kind
+its place in the config calls for, and its arguments are plain values that lead nowhere else.
 """
 
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-from hydra.utils import get_object, instantiate
+from hydra.utils import get_object
 
 from tielab.errors import RequestError
+from tielab.trust import check_arguments_stay_within
 
 ALLOWED_PACKAGES = ("tielab", "torch", "lightning", "torchmetrics", "wandb")
 LOGGER_FACTORIES = ("tielab.tracking.wandb.wandb_logger",)
@@ -17,23 +21,37 @@ LOGGER_FACTORIES = ("tielab.tracking.wandb.wandb_logger",)
 T = TypeVar("T")
 
 
-def build(node: dict[str, Any], kind: type[T], **arguments: Any) -> T:
-    """Instantiate a config node as an object of a kind.
+def build(node: dict[str, Any], kind: type[T], within: Sequence[Path] = (), **arguments: Any) -> T:
+    """The object of a kind that a config node asks for.
+
+    Args:
+        within: folders that a path among the node's arguments may lead to.
+        arguments: beside those of the node.
 
     Raises:
         RequestError: the target is outside the allowed packages or of another kind, or an argument
-            would instantiate something itself.
+            would instantiate something itself or leads out of the folders.
     """
-    target = node.get("_target_")
+    target = node.get("_target_") if isinstance(node, dict) else None
     if target is None:
         raise RequestError(f"a {kind.__name__} has no _target_: name its class")
-    if any(_holds_target(value) for value in node.values()):
+    given = {name: value for name, value in node.items() if name != "_target_"}
+    if any(_holds_target(value) for value in given.values()):
         raise RequestError(f"_target_ {target}: an argument has a _target_ of its own; give plain values")
+    special = next((name for name in given if name.startswith("_")), None)
+    if special is not None:
+        raise RequestError(f"_target_ {target}: {special} is not taken here; give the arguments by name")
+    check_arguments_stay_within(str(target), given, within)
     found = _find(str(target))
     if target not in LOGGER_FACTORIES and not (isinstance(found, type) and issubclass(found, kind)):
         raise RequestError(f"_target_ {target} is not a {kind.__name__}; name a class that is")
-    # Two steps, since instantiate itself has a parameter named config.
-    built = instantiate(node, _convert_="all", _partial_=True)(**arguments)
+    given |= arguments
+    try:
+        inspect.signature(found).bind(**given)
+    except TypeError as error:
+        raise RequestError(f"_target_ {target}: {error}; see what it takes") from None
+    # Not Hydra's instantiate, which resolves interpolations and has keywords of its own.
+    built = found(**given)
     assert isinstance(built, kind)
     return built
 

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,29 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT
 from tielab.training.task import CHECKPOINT_KEY, check_identity
+from tielab.trust import is_within
 
 STATE_PREFIX = "model."
 
 
 class WholeCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside its place and renames it.
+    """Writes a checkpoint beside its place and renames it; reads plain values only; stays in its folders.
 
     Lightning's own moves it from the system's temporary folder, and a full disk leaves half of it.
+    Every checkpoint goes through here, also those whose path comes from a template or another checkpoint.
+
+    Args:
+        places: folders to write in and to delete from; None: anywhere.
     """
+
+    def __init__(self, places: Sequence[Path] | None = None):
+        super().__init__()
+        self._places = places
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        path = Path(path)
+        path = self._checked(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -39,6 +49,23 @@ class WholeCheckpointIO(TorchCheckpointIO):
             if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
                 raise error.__context__ from None  # torch hides a full disk behind words of its own
             raise
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        """The contents of a checkpoint; whatever the caller asks for, nothing in it is executed."""
+        checkpoint: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+        return checkpoint
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Delete a checkpoint file; never a folder, nor through another file system."""
+        self._checked(path).unlink(missing_ok=True)
+
+    def _checked(self, path: str | Path) -> Path:
+        path = Path(path)
+        if self._places is not None and (".." in path.parts or not is_within(path, self._places)):
+            raise RequestError(f"checkpoint {path} is outside the run; name a folder below output_dir")
+        return path
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
@@ -60,12 +87,36 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
         ) from None
     if not isinstance(checkpoint, dict) or CHECKPOINT_KEY not in checkpoint:
         raise RequestError(f"checkpoint {path} was not written by tielab: it says nothing about its tie")
-    check_identity(checkpoint[CHECKPOINT_KEY]["identity"], identity)
+    ours = checkpoint[CHECKPOINT_KEY]
+    if not isinstance(ours, dict) or not isinstance(ours.get("identity"), dict):
+        raise RequestError(f"checkpoint {path} was not written by tielab: it does not say of what run it is")
+    check_identity(ours["identity"], identity)
     return checkpoint
 
 
 def load_weights(model: MiniGPT, checkpoint: dict[str, Any]) -> None:
-    """Copy a checkpoint's weights into a model of the same shape and tie."""
+    """Copy a checkpoint's weights into a model of the same shape and tie.
+
+    Raises:
+        RequestError: a tensor is missing, too many, or of another shape.
+    """
+    check_weights(model, checkpoint)
     state = checkpoint["state_dict"]
-    weights = {k.removeprefix(STATE_PREFIX): v for k, v in state.items() if k.startswith(STATE_PREFIX)}
-    model.load_state_dict(weights, strict=True)
+    model.load_state_dict({k.removeprefix(STATE_PREFIX): v for k, v in state.items()}, strict=True)
+
+
+def check_weights(model: MiniGPT, checkpoint: dict[str, Any]) -> None:
+    """Raise RequestError unless a checkpoint holds exactly the tensors of a model."""
+    state = checkpoint.get("state_dict")
+    found = {k: _shape(v) for k, v in state.items()} if isinstance(state, dict) else {}
+    expected = {f"{STATE_PREFIX}{k}": _shape(v) for k, v in model.state_dict().items()}
+    for name in [*expected, *found]:
+        if found.get(name) != expected.get(name):
+            raise RequestError(
+                f"the checkpoint does not fit the model: {name} is {found.get(name, 'missing')}, "
+                f"expected {expected.get(name, 'none')}; name another checkpoint"
+            )
+
+
+def _shape(value: Any) -> str:
+    return f"a tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else "not a tensor"

@@ -20,6 +20,7 @@ def check_config(config: dict[str, Any]) -> None:
         raise RequestError(
             f"unknown key {unknown[0]}{suggest_key(unknown[0])}; see python train.py --cfg job"
         )
+    _check_text(config)
     _check_ranges(config)
     _check_bounds(config)
     _check_model(config["model"], config["data"])
@@ -34,6 +35,19 @@ def _unknown_keys(config: dict[str, Any], schema: Any, prefix: str = "") -> Iter
         if is_dataclass(kind):
             yield from _unknown_keys(config[name], kind, f"{prefix}{name}.")
     yield from (f"{prefix}{name}" for name in config if name not in get_type_hints(schema))
+
+
+def _check_text(node: Any, key: str = "") -> None:
+    """Text that the repetition of this run from its run.yaml would take for an expression."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            _check_text(name, key)
+            _check_text(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list):
+        for value in node:
+            _check_text(value, key)
+    elif isinstance(node, str) and "${" in node:
+        raise RequestError(f"{key}={node} holds ${{, which begins an interpolation; use another name")
 
 
 POSITIVE_KEYS = (

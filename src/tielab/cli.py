@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tielab.errors import RequestError
+from tielab.errors import RequestError, printable
 
 FOLDER = click.Path(path_type=Path)
 
@@ -132,7 +132,9 @@ def sample(run: Path, prompt: str, num_tokens: int, seed: int, checkpoint: str, 
     from tielab.sample import continue_text, load_run
 
     model, tokenizer = load_run(run, checkpoint)
-    click.echo(prompt + continue_text(model, tokenizer, prompt, num_tokens, seed, **how))
+    text = continue_text(model, tokenizer, prompt, num_tokens, seed, **how)
+    # The pieces of a stranger's tokenizer may be escapes.
+    click.echo(prompt + printable(text.replace("\r\n", "\n"), keep="\n\t"))
 
 
 if __name__ == "__main__":

@@ -333,6 +333,7 @@ LINKS = {
     "model.block_size": "data.block_size",
     "data.stride": "data.block_size",
     "data.eval_stride": "data.block_size",
+    "logger.wandb.save_dir": "output_dir",
 }
 """Keys that follow another one unless they are set themselves.
 
@@ -349,7 +350,11 @@ def follow_links(config: dict[str, Any], original: dict[str, Any], overridden: s
         overridden: keys that the request sets itself; they follow nothing.
     """
     for follower, leader in LINKS.items():
-        followed = lookup(original, follower) == lookup(original, leader)
+        try:
+            followed = lookup(original, follower) == lookup(original, leader)
+            lookup(config, follower)
+        except (KeyError, TypeError):  # switched off, or a record of somebody else
+            continue
         if followed and follower not in overridden:
             parent, _, leaf = follower.rpartition(".")
             lookup(config, parent)[leaf] = lookup(config, leader)

@@ -25,7 +25,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
-from tielab.checkpoint import WholeCheckpointIO, read_checkpoint
+from tielab.checkpoint import WholeCheckpointIO, check_weights, read_checkpoint
 from tielab.config import computed
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
@@ -115,6 +115,7 @@ class Fit:
     def __init__(self, config: dict[str, Any], folder: Path, record: Record):
         self.config, self.folder, self.record = config, folder, record
         self._started = time.monotonic()
+        self._places = (folder, Path(config["output_dir"]))
         self.wandb_logger: WandbLogger | None = None
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
@@ -162,14 +163,17 @@ class Fit:
     def _read_progress(self, path: Path) -> int:
         # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.
         checkpoint = read_checkpoint(path, self.task.identity)
-        self.first_step = int(checkpoint["global_step"])
-        self.earlier_seconds = float(checkpoint[CHECKPOINT_KEY]["seconds"])
-        return self.first_step
+        check_weights(self.model, checkpoint)
+        step, seconds = checkpoint.get("global_step"), checkpoint[CHECKPOINT_KEY].get("seconds")
+        if not isinstance(step, int) or not isinstance(seconds, float):
+            raise RequestError(f"checkpoint {path} does not say its step and its seconds; name another")
+        self.first_step, self.earlier_seconds = step, seconds
+        return step
 
     def _build_trainer(self) -> L.Trainer:
         settings = self.config["trainer"]
         validate = ValidateAt(self.num_steps, self.config["budget"]["num_validations"])
-        named = [build(node, L.Callback) for node in self.config["callbacks"].values()]
+        named = [build(node, L.Callback, self._places) for node in self.config["callbacks"].values()]
         try:
             return L.Trainer(
                 accelerator=settings["accelerator"],
@@ -192,7 +196,7 @@ class Fit:
                     ),
                 ],
                 logger=self._build_loggers(),
-                plugins=[WholeCheckpointIO()],
+                plugins=[WholeCheckpointIO(self._places)],
                 profiler=self.clock,
                 default_root_dir=self.folder,
                 use_distributed_sampler=False,
@@ -213,6 +217,7 @@ class Fit:
             logger = build(
                 node,
                 Logger,  # type: ignore[type-abstract]
+                self._places,
                 run_id=record.run_id,
                 name=record.run_id,
                 group=record.sweep,
@@ -234,9 +239,15 @@ class Fit:
         trainer = self._build_trainer()
         self._describe_before(trainer)
         L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
+        # Lightning gives names such as "best" a meaning, but no absolute path.
+        checkpoint = None if self.checkpoint is None else self.checkpoint.absolute()
         try:
-            trainer.fit(self.task, self.data, ckpt_path=self.checkpoint, weights_only=True)
+            trainer.fit(self.task, self.data, ckpt_path=checkpoint, weights_only=True)
             self._check_complete(trainer)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if checkpoint is None or self.guard.num_checks or isinstance(error, RequestError):
+                raise
+            raise RequestError(f"checkpoint {self.checkpoint} cannot be restored: {error!r}") from error
         finally:
             self._describe_after(trainer)
 

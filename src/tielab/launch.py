@@ -59,6 +59,7 @@ from tielab.sweep import (
     renew,
     summary,
 )
+from tielab.trust import check_arguments
 
 Launch = Callable[[Sequence[Job]], Any]
 """Runs jobs of a sweep and comes back when all have ended."""
@@ -436,6 +437,7 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
     # Hydra then hands us the exception instead of printing its own page of text.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
+        check_arguments(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -34,6 +34,8 @@ SECONDS_TO_STOP = 60.0
 
 def start_and_wait(config: dict[str, Any], folder: Path) -> int:
     """Start one process per device, wait for all, and return the first exit status that is not 0."""
+    # Else Python would import what lies in the current folder, which may be a stranger's run.
+    os.environ["PYTHONSAFEPATH"] = "1"
     if config["launch"] == "inline":
         from tielab.experiment import run_rank
 

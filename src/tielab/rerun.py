@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tielab import launch
-from tielab.errors import FAILED, FINISHED
+from tielab.errors import FAILED, FINISHED, RequestError, printable
 from tielab.record import RUN_CONFIG_NAME, Record, read_record
 from tielab.report.pairing import lookup
-from tielab.run import read_whole_config
+from tielab.trust import read_run_yaml
 
 RESULTS = (
     "weights_hash", "validation.nats", "validation.perplexity", "validation.bits_per_byte",
@@ -57,7 +57,9 @@ def rerun(run: Path, overrides: Sequence[str]) -> int:
     differ with nothing to explain it.
     """
     original = read_record(run)
-    read_whole_config(run)
+    if not (run / RUN_CONFIG_NAME).is_file():
+        raise RequestError(f"{run}: no {RUN_CONFIG_NAME} there; give the folder of a run")
+    read_run_yaml(run / RUN_CONFIG_NAME)  # so that a wrong one is refused before anything starts
     # With the config groups beside it, where this is a checkout, so that overrides may choose an option.
     groups = Path(__file__).parents[2] / "conf"
     where = ["--config-dir", str(run.resolve()), "--config-name", Path(RUN_CONFIG_NAME).stem]
@@ -66,7 +68,7 @@ def rerun(run: Path, overrides: Sequence[str]) -> int:
         return status
     repeated = read_record(launch.outcome.folders[-1])
     repetition = compare_records(original, repeated)
-    print("\n".join(describe(repetition, original, repeated)))
+    print("\n".join(printable(line) for line in describe(repetition, original, repeated)))
     return FAILED if repetition.unexplained else FINISHED
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from tielab import launch
 from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME
-from tielab.run import read_whole_config, state_of
+from tielab.run import state_of
 from tielab.sweep import STUDY_NAME, Job, is_sweep, may_run, read_sweep
+from tielab.trust import check_places, read_run_yaml
 
 
 def resume(folder: Path) -> int:
@@ -45,4 +46,7 @@ def _resume_sweep(folder: Path) -> int:
 def _check_unfinished(folders: Sequence[Path]) -> None:
     """Refuse as a whole, before anything runs."""
     unfinished = [folder for folder in folders if may_run(state_of(folder))]
-    launch.check_requests([read_whole_config(folder) for folder in unfinished])
+    configs = [read_run_yaml(folder / RUN_CONFIG_NAME) for folder in unfinished]
+    for folder, config in zip(unfinished, configs, strict=True):
+        check_places(config, folder / RUN_CONFIG_NAME, set())
+    launch.check_requests(configs)

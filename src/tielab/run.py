@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from tielab.config import LAYOUT_NAME, SCHEMA_NAME, Config, computed, config_hash
+from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash
 from tielab.errors import FINISHED, INTERRUPTED, RequestError
 from tielab.processes import start_and_wait
 from tielab.record import (
@@ -93,19 +93,6 @@ def read_run_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or "defaults" not in config:
         raise RequestError(f"{path} is not the config of a run; give the folder of a run")
     del config["defaults"]
-    return config
-
-
-def read_whole_config(folder: Path) -> dict[str, Any]:
-    """As ``read_run_config``, of a run that is to be run again.
-
-    Raises:
-        RequestError: a part is missing: the file was cut off or is of another version.
-    """
-    config = read_run_config(folder)
-    missing = {part.name for part in fields(Config)} - config.keys()
-    if missing:
-        raise RequestError(f"{folder / RUN_CONFIG_NAME} is incomplete: {', '.join(sorted(missing))} missing")
     return config
 
 

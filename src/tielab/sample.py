@@ -11,7 +11,7 @@ from tielab.errors import RequestError
 from tielab.experiment import build_model, run_identity
 from tielab.models.minigpt import MiniGPT
 from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
-from tielab.run import read_run_config
+from tielab.trust import read_run_yaml
 
 
 def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Tokenizer]:
@@ -26,14 +26,23 @@ def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Token
     for name in (RUN_CONFIG_NAME, TOKENIZER_NAME):
         if not (run / name).is_file():
             raise RequestError(f"{run}: no {name} there; give the folder of a run that has begun training")
-    config = read_run_config(run)
-    tokenizer = Tokenizer.from_json((run / TOKENIZER_NAME).read_text(encoding="utf-8"))
+    config = read_run_yaml(run / RUN_CONFIG_NAME)
+    tokenizer = _read_tokenizer(run / TOKENIZER_NAME)
     named = checkpoint in ("best", "last")
     path = run / "checkpoints" / f"{checkpoint}.ckpt" if named else Path(checkpoint)
     contents = read_checkpoint(path, run_identity(config, tokenizer))
     model = build_model(config["model"], tokenizer)
     load_weights(model, contents)
     return model.eval(), tokenizer
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_json(path.read_text(encoding="utf-8"))
+        assert tokenizer.vocab_size > 0
+    except Exception as error:  # the library raises bare Exception for text it cannot parse
+        raise RequestError(f"{path} cannot be read as a tokenizer ({error}); name another run") from None
+    return tokenizer
 
 
 def continue_text(

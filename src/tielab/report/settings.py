@@ -96,8 +96,8 @@ def _pattern(key: str, settings: list[Setting]) -> tuple[int, ...]:
 
 
 def short_name(key: str) -> str:
-    """The word of the field for a key, or the dotted key itself."""
-    return SHORT_NAMES.get(key, key)
+    """The word of the field for a key, or the dotted key itself, as JSON if it does not print."""
+    return SHORT_NAMES.get(key, key if key.isprintable() else json.dumps(key))
 
 
 def shown(value: Any) -> Any:
