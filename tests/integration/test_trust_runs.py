@@ -102,7 +102,7 @@ def test_modules_beside_a_config_are_not_imported(stranger, train):
     run = stranger(lambda config: None)
     for name in ("yaml", "socket", "torch", "sitecustomize"):
         (run / f"{name}.py").write_text("open('marker', 'w')\n")
-    done = train("--config-dir", ".", "--config-name", "run", *REDUCED, cwd=run)
+    done = train("--config-dir", ".", "--config-name", "run", *REDUCED, "launch=forkserver", cwd=run)
     assert done.returncode == 0, done.stderr
     assert not (run / "marker").exists()
 

@@ -328,7 +328,9 @@ def test_nothing_but_a_class_of_the_kind_is_a_target(marker, target, kind):
 )  # fmt: skip
 def test_arguments_are_plain_values_by_name(extra, marker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RequestError):
+    name = next(iter(extra))
+    message = "is not taken here" if name.startswith("_") else "of its own|unexpected keyword"
+    with pytest.raises(RequestError, match=message):
         build({"_target_": PROGRESS, **extra}, L.Callback)
     assert not marker.exists()
 
@@ -349,7 +351,7 @@ def test_a_node_without_a_target_is_refused(node):
     "arguments",
     [
         {"dirpath": "/elsewhere"}, {"dirpath": "weights"}, {"dirpath": ".."}, {"dirpath": "outputs/../x"},
-        {"dirpath": "~"}, {"dirpath": "~/x"}, {"dirpath": "$HOME/x"}, {"dirpath": "outputs/link/x"},
+        {"dirpath": "~"}, {"dirpath": "~/x"}, {"dirpath": "outputs/$HOME"}, {"dirpath": "outputs/link/x"},
         {"dirpath": "file:///elsewhere"}, {"dirpath": "local:/elsewhere"}, {"dirpath": "outputs\0"},
         {"dirpath": "s3://bucket/x"}, {"filename": "../../x"}, {"filename": "/elsewhere/x"},
         {"filename": "a/../../../x"}, {"filename": "~/x"}, {"monitor": "/elsewhere"},
@@ -408,6 +410,8 @@ def test_checkpoints_are_written_and_deleted_within_the_run_only(tmp_path, monke
         with pytest.raises(RequestError, match="is outside the run"):
             io.remove_checkpoint(path)
     here = WholeCheckpointIO([tmp_path])
+    with pytest.raises(RequestError, match="is outside the run"):  # Lightning compares the beginning only
+        here.remove_checkpoint(run / ".." / "precious" / "file")
     here.remove_checkpoint(f"local://{precious}")  # a name like any other, of nothing here
     with pytest.raises(OSError, match="precious"):
         here.remove_checkpoint(precious)  # a folder is no checkpoint
