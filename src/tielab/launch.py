@@ -447,4 +447,7 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
             raise
         print(f"error: {message}", file=sys.stderr)
         return REFUSED
+    finally:
+        if not show_traceback:  # for the next call in this process
+            del os.environ["HYDRA_FULL_ERROR"]
     return outcome.exit_status

@@ -182,7 +182,7 @@ def _is_below_here(place: str) -> bool:
 def _refuse_place(key: str, value: str, path: Path) -> None:
     raise RequestError(
         f"{path} would write to {key}={value}, which is not in use here; "
-        f"if it may, repeat its command with {key}={value}, or {key}=FOLDER"
+        f"add {key}={value} to its command if it may, or {key}=FOLDER"
     )
 
 
