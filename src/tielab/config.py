@@ -179,6 +179,8 @@ class TrainerConfig:
     devices: int = MISSING
     """Processes on each node, one per device."""
     num_nodes: int = MISSING
+    tensor_parallel_size: int = MISSING
+    """Processes that hold one model together, each a part of its vocabulary; divides their number."""
     precision: str = MISSING
     """32-true, bf16-mixed, bf16-true or 64-true."""
     num_threads: int = MISSING
@@ -223,7 +225,8 @@ RUN_ONLY_KEYS = (
 """Keys that change how a run is carried out and watched, never what it computes."""
 
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
-STRATEGIES = ("auto", "ddp")
+FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
+STRATEGIES = ("auto", "ddp", "fsdp")
 """Those that leave the starting of processes to us."""
 
 

@@ -36,6 +36,7 @@ from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
 from tielab.models.minigpt import MiniGPT
+from tielab.models.sharding import is_sharded
 from tielab.record import (
     ERROR_FILES,
     LAST_CHECKPOINT,
@@ -50,6 +51,7 @@ from tielab.record import (
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
+from tielab.training.strategy import build_strategy
 from tielab.training.task import LanguageModelTask
 from tielab.training.throughput import ThroughputMeter, TrainingClock
 
@@ -167,7 +169,7 @@ class Fit:
         try:
             return L.Trainer(
                 accelerator=settings["accelerator"],
-                strategy=settings["strategy"],
+                strategy=build_strategy(settings),
                 devices=settings["devices"],
                 num_nodes=settings["num_nodes"],
                 precision=settings["precision"],
@@ -190,6 +192,8 @@ class Fit:
                 profiler=self.clock,
                 default_root_dir=self.folder,
                 use_distributed_sampler=False,
+                # Weights gathered in inference mode cannot be trained with afterwards.
+                inference_mode=settings["strategy"] != "fsdp",
                 num_sanity_val_steps=0,
                 enable_progress_bar=False,
                 enable_model_summary=False,
@@ -226,11 +230,17 @@ class Fit:
         trainer = self._build_trainer()
         self._describe_before(trainer)
         L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
+        together = False  # whether all processes come here, as gathering the weights needs
         try:
+            self.guard.check(self.model, "after the build")
             trainer.fit(self.task, self.data, ckpt_path=self.config["resume_from"], weights_only=True)
             self._check_complete(trainer)
+            together = True
+        except RunInterruptedError:
+            together = True
+            raise
         finally:
-            self._describe_after(trainer)
+            self._describe_after(trainer, together)
 
     def _check_complete(self, trainer: L.Trainer) -> None:
         # Lightning returns from a fit that it found nothing to do in.
@@ -259,7 +269,7 @@ class Fit:
             write_record(self.folder, record)
             write_atomic(self.folder / TOKENIZER_NAME, self.prepared.tokenizer.to_json())
 
-    def _describe_after(self, trainer: L.Trainer) -> None:
+    def _describe_after(self, trainer: L.Trainer, together: bool) -> None:
         record, task = self.record, self.task
         record.num_processes = task.num_processes
         record.tie_observed = self.guard.observed
@@ -274,7 +284,8 @@ class Fit:
         record.throughput = asdict(throughput) if throughput else None
         record.peak_memory_bytes = peak_memory_bytes(trainer)
         record.seconds_by_phase |= {"train": self.clock.seconds, "validation": task.validation_seconds}
-        record.weights_hash = weights_hash(self.model)
+        if together or not is_sharded(self.model):
+            record.weights_hash = weights_hash(self.model)
 
 
 def build_model(config: dict[str, Any], tokenizer: Tokenizer) -> MiniGPT:
@@ -352,6 +363,8 @@ def _log_to_file(folder: Path, rank: int) -> list[tuple[logging.Logger, logging.
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # a log on a full disk must not bury the error
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # Warns that gathering a matrix that is split twice takes two steps.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     for lightning in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(lightning).handlers.clear()
         logging.getLogger(lightning).propagate = True

@@ -48,7 +48,9 @@ def expected_rows(module: TextDataModule, steps: range) -> list[list[int]]:
 def as_process(module: TextDataModule, rank: int, world_size: int, accumulate: int) -> TextDataModule:
     """The module as it sees itself in one of several processes."""
     module.trainer = SimpleNamespace(  # type: ignore[assignment]
-        global_rank=rank, world_size=world_size, accumulate_grad_batches=accumulate, global_step=0
+        strategy=SimpleNamespace(distributed_sampler_kwargs={"rank": rank, "num_replicas": world_size}),
+        accumulate_grad_batches=accumulate,
+        global_step=0,
     )
     return module
 
@@ -112,6 +114,23 @@ def test_evaluation_scores_the_whole_split_once_over_all_processes(
     tokens = getattr(prepared, split).tokens
     assert sorted(seen) == sorted(tokens[1:].tolist())
     assert num_bytes == getattr(prepared, split).num_bytes - prepared.tokenizer.token_bytes[tokens[0]]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 7])
+def test_every_process_has_equally_many_evaluation_batches(
+    world_size: int, config: dict[str, Any], prepared: Prepared
+) -> None:
+    """A sharded forward pass waits for all; a process without a window left scores nothing in its own."""
+    batches = {}
+    for batch_size in (1, 2):
+        module = TextDataModule(config | {"eval_batch_size": batch_size}, prepared, NUM_STEPS)
+        for rank in range(world_size):
+            batches[batch_size, rank] = list(as_process(module, rank, world_size, 1).val_dataloader())
+        counts = {len(batches[batch_size, rank]) for rank in range(world_size)}
+        assert counts == {-(-(-(-NUM_WINDOWS // world_size)) // batch_size)}
+    surplus = [batch for batch in batches[1, world_size - 1] if not batch[2].any()]
+    assert len(surplus) == (NUM_WINDOWS % world_size > 0)
+    assert all(batch[0].shape == batches[1, 0][0][0].shape for batch in surplus)
 
 
 def test_evaluation_batches_are_in_order_and_sized(config: dict[str, Any], prepared: Prepared) -> None:

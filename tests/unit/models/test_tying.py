@@ -44,7 +44,7 @@ def model(tied):
 
 
 def problem(m, tied, optimized=None):
-    return tie_problem(m.token_embed, m.lm_head, tied, optimized)
+    return tie_problem(m, tied, optimized)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -53,7 +53,7 @@ def test_a_tie_broken_before_training_fails_before_the_first_step(tied, breakage
 def test_an_intact_tie_is_observed_at_every_look(tied):
     fit = Fit(6, tied=tied, num_validations=3).run()
     assert fit.guard.observed is tied
-    assert fit.guard.num_checks == 1 + 1 + 3 + 1
+    assert fit.guard.num_checks == 1 + 1 + 1 + 3 + 1
 
 
 def test_nobody_looked_means_not_observed():
