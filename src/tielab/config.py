@@ -224,6 +224,16 @@ RUN_ONLY_KEYS = (
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
 
+PLACEMENT_KEYS = (
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.num_threads",
+    "trainer.strategy",
+    "trainer.tensor_parallel_size",
+)
+"""Keys that say where a step is computed: of its result they decide the rounding only."""
+
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
 FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 STRATEGIES = ("auto", "ddp", "fsdp")

@@ -27,7 +27,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, read_checkpoint
-from tielab.config import computed
+from tielab.config import PLACEMENT_KEYS, computed
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
 from tielab.data.tokenizer import Tokenizer
@@ -304,9 +304,13 @@ def build_model(config: dict[str, Any], tokenizer: Tokenizer) -> MiniGPT:
 
 
 def run_identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a checkpoint must share with the run that loads it: all that decides the weights."""
+    """What a checkpoint must share with the run that loads it: all that decides the weights.
+
+    Processes and strategy are not part of it: a run may go on where there are more devices.
+    """
     tie = {"model.tied": config["model"]["tied"]}  # first, so that a wrong arm is named as such
-    return {**tie, **computed(config), "tokenizer_hash": tokenizer.hash}
+    decisive = {key: value for key, value in computed(config).items() if key not in PLACEMENT_KEYS}
+    return {**tie, **decisive, "tokenizer_hash": tokenizer.hash}
 
 
 def _bits_per_byte_or_infinity(validation: Validation) -> float:

@@ -79,9 +79,11 @@ def test_two_nodes(train, tiny, tmp_path):
     assert not list(tmp_path.glob("node1/runs/*/record.json"))  # one record a run
 
 
-@pytest.mark.parametrize("launch", ["spawn", "torchrun"])
-def test_other_ways_to_start(launch, train, tiny, tmp_path):
-    done = train(*tiny, f"launch={launch}", "trainer=ddp_cpu", "trainer.devices=2")
+@pytest.mark.parametrize(
+    ("launch", "trainer"), [("spawn", "ddp_cpu"), ("spawn", "fsdp_cpu"), ("torchrun", "fsdp_cpu")]
+)
+def test_other_ways_to_start(launch, trainer, train, tiny, tmp_path):
+    done = train(*tiny, f"launch={launch}", f"trainer={trainer}", "trainer.devices=2")
     assert done.returncode == 0, done.stderr
     assert read_record(next((tmp_path / "outputs" / "runs").iterdir())).num_processes == 2
 

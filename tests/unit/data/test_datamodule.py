@@ -116,21 +116,20 @@ def test_evaluation_scores_the_whole_split_once_over_all_processes(
     assert num_bytes == getattr(prepared, split).num_bytes - prepared.tokenizer.token_bytes[tokens[0]]
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 7])
+@pytest.mark.parametrize("batch_size", [1, 2])
 def test_every_process_has_equally_many_evaluation_batches(
-    world_size: int, config: dict[str, Any], prepared: Prepared
+    batch_size: int, config: dict[str, Any], prepared: Prepared
 ) -> None:
     """A sharded forward pass waits for all; a process without a window left scores nothing in its own."""
-    batches = {}
-    for batch_size in (1, 2):
-        module = TextDataModule(config | {"eval_batch_size": batch_size}, prepared, NUM_STEPS)
-        for rank in range(world_size):
-            batches[batch_size, rank] = list(as_process(module, rank, world_size, 1).val_dataloader())
-        counts = {len(batches[batch_size, rank]) for rank in range(world_size)}
-        assert counts == {-(-(-(-NUM_WINDOWS // world_size)) // batch_size)}
-    surplus = [batch for batch in batches[1, world_size - 1] if not batch[2].any()]
-    assert len(surplus) == (NUM_WINDOWS % world_size > 0)
-    assert all(batch[0].shape == batches[1, 0][0][0].shape for batch in surplus)
+    module = TextDataModule(config | {"eval_batch_size": batch_size, "eval_stride": 16}, prepared, NUM_STEPS)
+    num_windows = sum(len(batch[0]) for batch in module.val_dataloader())
+    for world_size, num_surplus in ((2, num_windows % 2), (num_windows - 1, num_windows - 2)):
+        shares = [list(as_process(module, r, world_size, 1).val_dataloader()) for r in range(world_size)]
+        assert {len(batches) for batches in shares} == {-(-num_windows // (world_size * batch_size))}
+        unscored = [batch for batches in shares for batch in batches if not batch[2].any()]
+        if batch_size == 1:
+            assert len(unscored) == num_surplus
+        assert all(batch[0].shape == batch[2].shape == (1, 16) for batch in unscored)
 
 
 def test_evaluation_batches_are_in_order_and_sized(config: dict[str, Any], prepared: Prepared) -> None:
