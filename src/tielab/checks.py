@@ -24,8 +24,8 @@ def check_config(config: dict[str, Any]) -> None:
     _check_bounds(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
-    _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_sharding(config["trainer"], config["model"])
+    _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_resume(config["resume_from"])
 
 
@@ -143,6 +143,33 @@ def _check_data(data: dict[str, Any]) -> None:
             )
 
 
+def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:
+    size = trainer["tensor_parallel_size"]
+    if trainer["strategy"] != "fsdp":
+        if size > 1:
+            raise RequestError(
+                f"trainer.tensor_parallel_size={size} needs trainer=fsdp or trainer=fsdp_cpu, "
+                f"found strategy {trainer['strategy']}"
+            )
+        return
+    num_processes = trainer["devices"] * trainer["num_nodes"]
+    if num_processes % size:
+        raise RequestError(
+            f"trainer.tensor_parallel_size={size} does not divide the {num_processes} processes of "
+            "trainer.devices x trainer.num_nodes"
+        )
+    if trainer["precision"] not in FSDP_PRECISIONS:
+        raise RequestError(
+            f"trainer.precision={trainer['precision']} does not go with strategy fsdp; "
+            f"use one of {', '.join(FSDP_PRECISIONS)}"
+        )
+    if model["hidden_dim"] % size:
+        raise RequestError(
+            f"model.hidden_dim={model['hidden_dim']} cannot be split over "
+            f"trainer.tensor_parallel_size={size}; choose a multiple of {size}"
+        )
+
+
 def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:
     if trainer["precision"] not in PRECISIONS:
         raise RequestError(f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}")
@@ -156,38 +183,12 @@ def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -
             f"trainer.devices={trainer['devices']} x trainer.num_nodes={trainer['num_nodes']} "
             "needs trainer=ddp, fsdp, ddp_cpu or fsdp_cpu"
         )
-    if num_processes % trainer["tensor_parallel_size"]:
-        raise RequestError(
-            f"trainer.tensor_parallel_size={trainer['tensor_parallel_size']} does not divide the "
-            f"{num_processes} processes of trainer.devices x trainer.num_nodes"
-        )
     shares = num_processes // trainer["tensor_parallel_size"]
     parts = shares * trainer["accumulate_grad_batches"]
     if data["batch_size"] % parts:
         raise RequestError(
             f"data.batch_size={data['batch_size']} cannot be split over {shares} processes x "
             f"{trainer['accumulate_grad_batches']} micro-batches; choose a multiple of {parts}"
-        )
-
-
-def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:
-    size = trainer["tensor_parallel_size"]
-    if trainer["strategy"] != "fsdp":
-        if size > 1:
-            raise RequestError(
-                f"trainer.tensor_parallel_size={size} needs trainer=fsdp or trainer=fsdp_cpu, "
-                f"found strategy {trainer['strategy']}"
-            )
-        return
-    if trainer["precision"] not in FSDP_PRECISIONS:
-        raise RequestError(
-            f"trainer.precision={trainer['precision']} does not go with strategy fsdp; "
-            f"use one of {', '.join(FSDP_PRECISIONS)}"
-        )
-    if model["hidden_dim"] % size:
-        raise RequestError(
-            f"model.hidden_dim={model['hidden_dim']} cannot be split over "
-            f"trainer.tensor_parallel_size={size}; choose a multiple of {size}"
         )
 
 

@@ -96,6 +96,15 @@ def test_a_run_goes_on_under_another_strategy(tied, before, after, finished):
         assert (state(resumed)[name] - tensor).abs().mean() < 1e-5
 
 
+def test_processes_that_hold_one_model_drop_the_same_values_out(tiny, tmp_path):
+    dropout = (*tiny, "model.dropout=0.5", "budget.tokens=512", "trainer.log_every_n_steps=1")
+    for name, trainer in (("one", ONE), ("split", SPLIT)):
+        assert execute_run(tmp_path / name, *dropout, *trainer).finished
+    one, split = (column(tmp_path / name, "train/loss") for name in ("one", "split"))
+    assert len(one) == 4
+    assert one == pytest.approx(split, abs=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
 def test_other_precisions(precision, tiny, tmp_path):
     record = execute_run(tmp_path / "run", *tiny, *FSDP, f"trainer.precision={precision}")
