@@ -232,7 +232,7 @@ PLACEMENT_KEYS = (
     "trainer.strategy",
     "trainer.tensor_parallel_size",
 )
-"""Keys that say where a step is computed: of its result they decide the rounding only."""
+"""Keys that say where a step is computed: they decide the rounding, and what dropout drops."""
 
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
 FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")

@@ -75,7 +75,7 @@ def clip_gradients(model: nn.Module, limit: float) -> Tensor:
 
     The norm is over all parts of all gradients, on however many processes; each must call this.
     """
-    by_mesh: dict[Any, list[nn.Parameter]] = {}
+    by_mesh: dict[Any, list[nn.Parameter]] = {}  # torch combines no tensors that lie on different ones
     for parameter in model.parameters():
         if parameter.grad is not None:
             by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)

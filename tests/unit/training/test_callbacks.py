@@ -79,6 +79,14 @@ def test_a_tie_broken_anywhere_fails_at_the_next_look(tied, breakage, hook, step
     assert fit.guard.observed is not tied
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_another_matrix_used_from_step_2_on_is_found_at_the_next_validation(tied):
+    fit = Fit(6, tied=tied, num_validations=2, extra=[AtStep(2, score_with_a_copy)])
+    with pytest.raises(BrokenTieError, match=r"at step 3: .* lm_head computes with another matrix"):
+        fit.run()
+    assert fit.task.validations == []
+
+
 class ListTwice(L.Callback):
     def on_fit_start(self, trainer, task):
         trainer.optimizers[0].param_groups[0]["params"].append(task.model.token_embed.weight)
