@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from tielab.config import PRECISIONS, STRATEGIES, Config, lookup, suggest_key
+from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, Config, lookup, suggest_key
 from tielab.errors import RequestError
 
 
@@ -25,6 +25,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_bounds(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
+    _check_sharding(config["trainer"], config["model"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_resume(config["resume_from"])
 
@@ -54,7 +55,7 @@ POSITIVE_KEYS = (
     "model.block_size", "model.embed_dim", "model.num_layers", "model.num_heads", "model.hidden_dim",
     "data.block_size", "data.stride", "data.eval_stride", "data.batch_size", "data.eval_batch_size",
     "budget.tokens", "budget.num_validations",
-    "trainer.devices", "trainer.num_nodes", "trainer.num_threads",
+    "trainer.devices", "trainer.num_nodes", "trainer.tensor_parallel_size", "trainer.num_threads",
     "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
     "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale",
 )  # fmt: skip
@@ -156,6 +157,33 @@ def _check_data(data: dict[str, Any]) -> None:
             )
 
 
+def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:
+    size = trainer["tensor_parallel_size"]
+    if trainer["strategy"] != "fsdp":
+        if size > 1:
+            raise RequestError(
+                f"trainer.tensor_parallel_size={size} needs trainer=fsdp or trainer=fsdp_cpu, "
+                f"found strategy {trainer['strategy']}"
+            )
+        return
+    num_processes = trainer["devices"] * trainer["num_nodes"]
+    if num_processes % size:
+        raise RequestError(
+            f"trainer.tensor_parallel_size={size} does not divide the {num_processes} processes of "
+            "trainer.devices x trainer.num_nodes"
+        )
+    if trainer["precision"] not in FSDP_PRECISIONS:
+        raise RequestError(
+            f"trainer.precision={trainer['precision']} does not go with strategy fsdp; "
+            f"use one of {', '.join(FSDP_PRECISIONS)}"
+        )
+    if model["hidden_dim"] % size:
+        raise RequestError(
+            f"model.hidden_dim={model['hidden_dim']} cannot be split over "
+            f"trainer.tensor_parallel_size={size}; choose a multiple of {size}"
+        )
+
+
 def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:
     if trainer["precision"] not in PRECISIONS:
         raise RequestError(f"trainer.precision={trainer['precision']} is not one of {', '.join(PRECISIONS)}")
@@ -167,12 +195,13 @@ def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -
     if trainer["strategy"] == "auto" and num_processes > 1:
         raise RequestError(
             f"trainer.devices={trainer['devices']} x trainer.num_nodes={trainer['num_nodes']} "
-            "needs trainer=ddp or trainer=ddp_cpu"
+            "needs trainer=ddp, fsdp, ddp_cpu or fsdp_cpu"
         )
-    parts = num_processes * trainer["accumulate_grad_batches"]
+    shares = num_processes // trainer["tensor_parallel_size"]
+    parts = shares * trainer["accumulate_grad_batches"]
     if data["batch_size"] % parts:
         raise RequestError(
-            f"data.batch_size={data['batch_size']} cannot be split over {num_processes} processes x "
+            f"data.batch_size={data['batch_size']} cannot be split over {shares} processes x "
             f"{trainer['accumulate_grad_batches']} micro-batches; choose a multiple of {parts}"
         )
 

@@ -184,6 +184,8 @@ class TrainerConfig:
     devices: int = MISSING
     """Processes on each node, one per device."""
     num_nodes: int = MISSING
+    tensor_parallel_size: int = MISSING
+    """Processes that hold one model together, each a part of its vocabulary; divides their number."""
     precision: str = MISSING
     """32-true, bf16-mixed, bf16-true or 64-true."""
     num_threads: int = MISSING
@@ -233,8 +235,19 @@ RUN_ONLY_KEYS = (
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
 
+PLACEMENT_KEYS = (
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.num_threads",
+    "trainer.strategy",
+    "trainer.tensor_parallel_size",
+)
+"""Keys that say where a step is computed: they decide the rounding, and what dropout drops."""
+
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
-STRATEGIES = ("auto", "ddp")
+FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
+STRATEGIES = ("auto", "ddp", "fsdp")
 """Those that leave the starting of processes to us."""
 
 

@@ -26,7 +26,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, check_weights, read_checkpoint
-from tielab.config import computed
+from tielab.config import PLACEMENT_KEYS, computed
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, check_fits, prepare
 from tielab.data.tokenizer import Tokenizer
@@ -35,6 +35,8 @@ from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
 from tielab.models.minigpt import MiniGPT
+from tielab.models.sharding import is_sharded
+from tielab.models.tying import BrokenTieError
 from tielab.record import (
     ERROR_FILES,
     LAST_CHECKPOINT,
@@ -49,6 +51,7 @@ from tielab.run import read_run_config
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
+from tielab.training.strategy import build_strategy
 from tielab.training.task import CHECKPOINT_KEY, LanguageModelTask
 from tielab.training.throughput import ThroughputMeter, TrainingClock
 
@@ -177,7 +180,7 @@ class Fit:
         try:
             return L.Trainer(
                 accelerator=settings["accelerator"],
-                strategy=settings["strategy"],
+                strategy=build_strategy(settings),
                 devices=settings["devices"],
                 num_nodes=settings["num_nodes"],
                 precision=settings["precision"],
@@ -200,6 +203,8 @@ class Fit:
                 profiler=self.clock,
                 default_root_dir=self.folder,
                 use_distributed_sampler=False,
+                # Weights gathered in inference mode cannot be trained with afterwards.
+                inference_mode=settings["strategy"] != "fsdp",
                 num_sanity_val_steps=0,
                 enable_progress_bar=False,
                 enable_model_summary=False,
@@ -241,15 +246,22 @@ class Fit:
         L.seed_everything(self.config["seed"], verbose=False)  # for callbacks; ours are keyed by name
         # Lightning gives names such as "best" a meaning, but no absolute path.
         checkpoint = None if self.checkpoint is None else self.checkpoint.absolute()
+        together = False  # whether all processes come here, as gathering the weights needs
         try:
+            self.guard.check(self.model, "after the build")
             trainer.fit(self.task, self.data, ckpt_path=checkpoint, weights_only=True)
             self._check_complete(trainer)
+            together = True
+        except RunInterruptedError:
+            together = True
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            if checkpoint is None or self.guard.num_checks or isinstance(error, RequestError):
+            began = self.task.num_processes is not None
+            if checkpoint is None or began or isinstance(error, RequestError | BrokenTieError):
                 raise
             raise RequestError(f"checkpoint {self.checkpoint} cannot be restored: {error!r}") from error
         finally:
-            self._describe_after(trainer)
+            self._describe_after(trainer, together)
 
     def _check_complete(self, trainer: L.Trainer) -> None:
         # Lightning returns from a fit that it found nothing to do in.
@@ -279,7 +291,7 @@ class Fit:
             write_record(self.folder, record)
             write_atomic(self.folder / TOKENIZER_NAME, self.prepared.tokenizer.to_json())
 
-    def _describe_after(self, trainer: L.Trainer) -> None:
+    def _describe_after(self, trainer: L.Trainer, together: bool) -> None:
         record, task = self.record, self.task
         record.num_processes = task.num_processes
         record.tie_observed = self.guard.observed
@@ -294,7 +306,8 @@ class Fit:
         record.throughput = asdict(throughput) if throughput else None
         record.peak_memory_bytes = peak_memory_bytes(trainer)
         record.seconds_by_phase |= {"train": self.clock.seconds, "validation": task.validation_seconds}
-        record.weights_hash = weights_hash(self.model)
+        if together or not is_sharded(self.model):
+            record.weights_hash = weights_hash(self.model)
 
 
 def build_model(config: dict[str, Any], tokenizer: Tokenizer) -> MiniGPT:
@@ -313,9 +326,13 @@ def build_model(config: dict[str, Any], tokenizer: Tokenizer) -> MiniGPT:
 
 
 def run_identity(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a checkpoint must share with the run that loads it: all that decides the weights."""
+    """What a checkpoint must share with the run that loads it: all that decides the weights.
+
+    Processes and strategy are not part of it: a run may go on where there are more devices.
+    """
     tie = {"model.tied": config["model"]["tied"]}  # first, so that a wrong arm is named as such
-    return {**tie, **computed(config), "tokenizer_hash": tokenizer.hash}
+    decisive = {key: value for key, value in computed(config).items() if key not in PLACEMENT_KEYS}
+    return {**tie, **decisive, "tokenizer_hash": tokenizer.hash}
 
 
 def _bits_per_byte_or_infinity(validation: Validation) -> float:
@@ -372,6 +389,8 @@ def _log_to_file(folder: Path, rank: int) -> list[tuple[logging.Logger, logging.
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # a log on a full disk must not bury the error
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # Warns that gathering a matrix that is split twice takes two steps.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     for lightning in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(lightning).handlers.clear()
         logging.getLogger(lightning).propagate = True

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from running import ROOT
+from runs import execute_run
 from tielab.record import Record, read_record, write_record
 
 pytestmark = pytest.mark.distributed
@@ -39,16 +40,12 @@ def test_sweep_over_process_counts_tells_the_truth(train, tiny, tmp_path):
             assert first == pytest.approx(second, abs=1e-5)
 
 
-def test_accumulation_over_two_processes_gives_the_same_losses(train, tiny, tmp_path):
-    for name, overrides in (
-        ("plain", ()),
-        ("split", ("trainer=ddp_cpu", "trainer.devices=2", "trainer.accumulate_grad_batches=2")),
-    ):
-        done = train(*tiny, *overrides, f"output_dir={name}")
-        assert done.returncode == 0, done.stderr
-    folders = [next((tmp_path / name / "runs").iterdir()) for name in ("plain", "split")]
-    assert losses(folders[0])[0] == pytest.approx(losses(folders[1])[0], abs=1e-5)
-    assert read_record(folders[1]).num_steps == read_record(folders[0]).num_steps == 32
+def test_accumulation_over_two_processes_gives_the_same_losses(tiny, tmp_path):
+    plain, two = tmp_path / "plain", ("trainer.devices=2", "trainer.accumulate_grad_batches=2")
+    assert execute_run(plain, *tiny).num_steps == 32
+    for trainer in ("ddp_cpu", "fsdp_cpu"):
+        assert execute_run(tmp_path / trainer, *tiny, f"trainer={trainer}", *two).num_steps == 32
+        assert losses(plain)[0] == pytest.approx(losses(tmp_path / trainer)[0], abs=1e-5)
 
 
 def test_two_nodes(train, tiny, tmp_path):
@@ -79,9 +76,11 @@ def test_two_nodes(train, tiny, tmp_path):
     assert not list(tmp_path.glob("node1/runs/*/record.json"))  # one record a run
 
 
-@pytest.mark.parametrize("launch", ["spawn", "torchrun"])
-def test_other_ways_to_start(launch, train, tiny, tmp_path):
-    done = train(*tiny, f"launch={launch}", "trainer=ddp_cpu", "trainer.devices=2")
+@pytest.mark.parametrize(
+    ("launch", "trainer"), [("spawn", "ddp_cpu"), ("spawn", "fsdp_cpu"), ("torchrun", "fsdp_cpu")]
+)
+def test_other_ways_to_start(launch, trainer, train, tiny, tmp_path):
+    done = train(*tiny, f"launch={launch}", f"trainer={trainer}", "trainer.devices=2")
     assert done.returncode == 0, done.stderr
     assert read_record(next((tmp_path / "outputs" / "runs").iterdir())).num_processes == 2
 

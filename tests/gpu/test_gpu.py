@@ -12,8 +12,10 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_one_gpu(precision, train, tiny, tmp_path):
-    done = train("-m", "model.tied=true,false", *tiny, "trainer=gpu", f"trainer.precision={precision}")
+@pytest.mark.parametrize("trainer", ["gpu", "fsdp"])
+def test_one_gpu(trainer, precision, train, tiny, tmp_path):
+    settings = (f"trainer={trainer}", f"trainer.precision={precision}")
+    done = train("-m", "model.tied=true,false", *tiny, *settings)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
     tied, untied = (read_record(folder / job) for job in "01")
@@ -25,8 +27,9 @@ def test_one_gpu(precision, train, tiny, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-def test_two_gpus_have_the_losses_of_one(train, tiny, tmp_path):
-    for name, overrides in (("one", ("trainer=gpu",)), ("two", ("trainer=ddp", "trainer.devices=2"))):
+@pytest.mark.parametrize("strategy", ["trainer=ddp", "trainer=fsdp"])
+def test_two_gpus_have_the_losses_of_one(strategy, train, tiny, tmp_path):
+    for name, overrides in (("one", ("trainer=gpu",)), ("two", (strategy, "trainer.devices=2"))):
         assert train(*tiny, *overrides, f"output_dir={name}").returncode == 0
     one, two = (read_record(next((tmp_path / name / "runs").iterdir())) for name in ("one", "two"))
     assert two.num_processes == 2

@@ -7,8 +7,10 @@ import sys
 import time
 
 import pytest
+import torch
 
 from running import ROOT
+from tielab.models.accounting import tensors_hash
 from tielab.record import read_record
 
 
@@ -68,12 +70,13 @@ def test_interrupted_sweep_and_exact_continuation(number, train, tiny, tmp_path)
 
 
 @pytest.mark.distributed
-def test_two_processes_stop_together(tiny, tmp_path):
+@pytest.mark.parametrize("trainer", ["ddp_cpu", "fsdp_cpu"])
+def test_two_processes_stop_together(trainer, tiny, tmp_path):
     long = (
         *tiny,
         "budget.tokens=1310720",
         "budget.num_validations=1",
-        "trainer=ddp_cpu",
+        f"trainer={trainer}",
         "trainer.devices=2",
     )
     process = start(tmp_path, *long)
@@ -84,7 +87,9 @@ def test_two_processes_stop_together(tiny, tmp_path):
     record = read_record(folder)
     assert record.status == "interrupted"
     assert record.error["type"] == "RunInterruptedError"
-    assert (folder / "checkpoints" / "last.ckpt").is_file()
+    checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    weights = {name.removeprefix("model."): tensor for name, tensor in checkpoint["state_dict"].items()}
+    assert tensors_hash(weights.items()) == record.weights_hash
 
 
 def test_a_killed_parent_takes_its_children_along(tiny, tmp_path):

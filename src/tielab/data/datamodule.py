@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tielab.data.prepare import Prepared, TokenSplit, check_split_fits
 from tielab.data.windows import Indices, TrainingOrder, cut, evaluation_windows, num_training_windows
+from tielab.training.strategy import batch_share
 
 TrainingBatch = tuple[Tensor, Tensor]
 """input_ids (B, T), targets (B, T), both int64."""
@@ -64,8 +65,9 @@ class TrainingBatches(Dataset[TrainingBatch]):
 class EvaluationBatches(Dataset[EvaluationBatch]):
     """Batch i of one process over the windows ``[rank::world_size]`` of a whole split.
 
-    Nothing is padded or repeated: over all processes each token of the split but the first is
-    scored exactly once. A process may have one batch fewer than another.
+    Over all processes each token of the split but the first is scored exactly once. Every process
+    has equally many batches, since a sharded forward pass needs all of them; one that has run out
+    of windows reads the first again and scores nothing in it.
     """
 
     def __init__(
@@ -86,14 +88,18 @@ class EvaluationBatches(Dataset[EvaluationBatch]):
         self.batch_size = batch_size
         self.starts = starts[rank::world_size]
         self.first_scored = first_scored[rank::world_size]
+        self.num_batches = -(-len(starts[::world_size]) // batch_size)
 
     def __len__(self) -> int:
-        return -(-len(self.starts) // self.batch_size)
+        return self.num_batches
 
     def __getitem__(self, batch: int) -> EvaluationBatch:
         chosen = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
-        input_ids, targets = cut(self.split.tokens, self.starts[chosen], self.block_size)
-        scored = np.arange(self.block_size) >= self.first_scored[chosen, None]
+        starts, first_scored = self.starts[chosen], self.first_scored[chosen]
+        if len(starts) == 0:
+            starts, first_scored = np.array([0]), np.array([self.block_size])
+        input_ids, targets = cut(self.split.tokens, starts, self.block_size)
+        scored = np.arange(self.block_size) >= first_scored[:, None]
         arrays = (input_ids, targets, scored, self.token_bytes[targets])
         first, second, third, fourth = (torch.from_numpy(array) for array in arrays)
         return first, second, third, fourth
@@ -207,11 +213,9 @@ class TextDataModule(LightningDataModule):
         return TokenLoader(batches, None, config["num_workers"])
 
     def _place(self) -> dict[str, int]:
-        """Which of how many processes this is."""
-        trainer = self.trainer
-        if trainer is None:
-            return {"rank": 0, "world_size": 1}
-        return {"rank": trainer.global_rank, "world_size": trainer.world_size}
+        """Which of how many processes this is, those of a tensor-parallel group counted as one."""
+        rank, world_size = batch_share(self.trainer) if self.trainer else (0, 1)
+        return {"rank": rank, "world_size": world_size}
 
     def state_dict(self) -> dict[str, Any]:
         """The number of optimizer steps done: all that is needed to go on."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tielab.models.minigpt import MiniGPT
+from tielab.models.sharding import whole
 
 
 def parameter_ledger(model: MiniGPT) -> dict[str, int]:
@@ -60,8 +61,8 @@ def tensors_hash(named: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def weights_hash(model: nn.Module) -> str:
-    """Identity of a model's weights, bit for bit."""
-    return tensors_hash(model.state_dict().items())
+    """Identity of a model's whole weights, bit for bit; of a sharded one every process must ask."""
+    return tensors_hash((name, whole(tensor)) for name, tensor in model.state_dict().items())
 
 
 def body_hash(model: MiniGPT) -> str:

@@ -4,10 +4,18 @@ V vocabulary, D width, B batch, T positions.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from tielab.models.sharding import whole
+
+if TYPE_CHECKING:
+    from tielab.models.minigpt import MiniGPT
 
 
 class BrokenTieError(RuntimeError):
@@ -54,35 +62,99 @@ class TiedHead(nn.Module):
         return F.linear(hidden, self.weight, self.bias)
 
 
-def tie_problem(
-    embedding: nn.Module, head: nn.Module, tied: bool, optimized: Iterable[Tensor] | None = None
-) -> str | None:
-    """What contradicts the configured tie, or None.
+def tie_problem(model: "MiniGPT", tied: bool, optimized: Iterable[Tensor] | None = None) -> str | None:
+    """What contradicts the configured tie, or None; names both parameters.
 
     Equal values prove nothing (two tensors on one storage drift apart under an optimizer), so this
-    looks at object identity, storage, and the number of optimizer entries.
+    looks at object identity, storage, and the number of optimizer entries. Attributes prove nothing
+    either, so last it scores one token and compares with the matrix that should have been used.
+    Every process of a sharded model must call it.
 
     Args:
-        embedding, head: modules with a ``weight`` (V, D).
+        model: has modules ``token_embed`` and ``lm_head`` with a ``weight`` (V, D) each.
         tied: as configured.
         optimized: the parameters the optimizer updates, if there is one yet.
     """
-    embed_weight, head_weight = embedding.weight, head.weight
-    assert isinstance(embed_weight, Tensor)
-    assert isinstance(head_weight, Tensor)
-    if tied and head_weight is not embed_weight:
-        return "model.tied=true, but lm_head.weight and token_embed.weight are two parameters"
-    if not tied and (head_weight is embed_weight or _same_storage(head_weight, embed_weight)):
-        return "model.tied=false, but lm_head.weight and token_embed.weight share one storage"
-    if optimized is None:
+    problem = identity_problem(model, tied)
+    if problem is not None:
+        return problem
+    embed_weight, head_weight = _matrix(model.token_embed), _matrix(model.lm_head)
+    if optimized is not None:
+        entries = [id(parameter) for parameter in optimized]
+        counts = entries.count(id(embed_weight)), entries.count(id(head_weight))
+        if counts != (1, 1):
+            return (
+                f"token_embed.weight has {counts[0]} optimizer entries and lm_head.weight {counts[1]}, "
+                f"expected 1 {'that both share' if tied else 'each'}"
+            )
+    if embed_weight.is_meta:
         return None
-    entries = [id(parameter) for parameter in optimized]
-    for name, weight in (("token_embed.weight", embed_weight), ("lm_head.weight", head_weight)):
-        count = entries.count(id(weight))
-        if count != 1:
-            return f"{name} has {count} optimizer entries, expected 1"
+    wrong_use = _wrong_use(model, tied)
+    return None if wrong_use is None else f"{_asked(tied)} {wrong_use}"
+
+
+def identity_problem(model: "MiniGPT", tied: bool) -> str | None:
+    """The part of ``tie_problem`` that costs microseconds and needs no other process."""
+    embed_weight, head_weight = _matrix(model.token_embed), _matrix(model.lm_head)
+    if tied and head_weight is not embed_weight:
+        return f"{_asked(tied)} lm_head.weight and token_embed.weight are two parameters"
+    if not tied and (head_weight is embed_weight or _same_storage(head_weight, embed_weight)):
+        return f"{_asked(tied)} lm_head.weight and token_embed.weight share one storage"
     return None
 
 
+def _asked(tied: bool) -> str:
+    return f"model.tied={str(tied).lower()}, but"
+
+
 def _same_storage(a: Tensor, b: Tensor) -> bool:
-    return not a.is_meta and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    a, b = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in (a, b))
+    if a.is_meta or a.numel() == 0:
+        return False
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+@torch.no_grad()
+def _wrong_use(model: "MiniGPT", tied: bool) -> str | None:
+    """Which end computes one token with another matrix than it shows, if one does.
+
+    Two matrices of equal values are told apart only after a step has changed one of them.
+    """
+    agrees = {"token_embed": False, "lm_head": False}
+
+    # Inside a forward pass of the whole model a sharded matrix is whole.
+    def compare_vectors(embedding: nn.Module, inputs: tuple[Tensor], vectors: Tensor) -> None:
+        # Of an embedding that is split by rows these are sums still to be made over processes.
+        split = isinstance(vectors, DTensor)
+        agrees["token_embed"] = split or torch.equal(vectors, F.embedding(inputs[0], _matrix(embedding)))
+
+    def compare_scores(head: nn.Module, inputs: tuple[Tensor], logits: Tensor) -> None:
+        matrix = _matrix(model.token_embed if tied else head)
+        bias = head.bias if isinstance(head.bias, Tensor) else None
+        agrees["lm_head"] = torch.allclose(whole(logits), whole(F.linear(inputs[0], matrix, bias)))
+
+    modes = [(module, module.training) for module in model.modules()]
+    hooks = [  # first of all hooks: the last ones shard the matrices again
+        model.token_embed.register_forward_hook(compare_vectors, prepend=True),
+        model.lm_head.register_forward_hook(compare_scores, prepend=True),
+    ]
+    try:
+        model.eval()(torch.zeros(1, 1, dtype=torch.long, device=_matrix(model.token_embed).device))
+    except (RuntimeError, ValueError) as error:
+        return f"lm_head.weight and token_embed.weight cannot be used together: {error}"
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, training in modes:
+            module.training = training
+        if isinstance(model, FSDPModule):
+            model.reshard()  # a forward pass leaves the outermost group whole until a backward pass
+    for name, agree in agrees.items():
+        if not agree:
+            return f"{name} computes with another matrix than token_embed.weight and lm_head.weight show"
+    return None
+
+
+def _matrix(module: nn.Module) -> Tensor:
+    assert isinstance(module.weight, Tensor)
+    return module.weight

@@ -1,14 +1,17 @@
 """What watches a run and may stop it: the tie guard, signals, the validation schedule, the log."""
 
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import lightning.pytorch as L
 import torch
+from torch.optim import Optimizer
 
-from tielab.models.tying import BrokenTieError, tie_problem
+from tielab.models.minigpt import MiniGPT
+from tielab.models.tying import BrokenTieError, identity_problem, tie_problem
 from tielab.training.task import LanguageModelTask
 from tielab.training.throughput import ThroughputMeter
 
@@ -16,8 +19,9 @@ from tielab.training.throughput import ThroughputMeter
 class TieGuard(L.Callback):
     """Fails the run as soon as the model is not tied (or untied) as configured.
 
-    Looks after the strategy's set-up and a checkpoint load, after the first step, at every
-    validation, and at the end.
+    Looks after the build (``Fit.run`` asks), after the strategy's set-up, after a checkpoint load,
+    after the first step, at every validation, and at the end; in between, that the parameters are
+    still the same or two, before every batch.
     """
 
     def __init__(self, tied: bool):
@@ -32,28 +36,41 @@ class TieGuard(L.Callback):
             return None
         return self.tied if self.intact else not self.tied
 
-    def check(self, trainer: L.Trainer, task: L.LightningModule) -> None:
+    def check(self, model: MiniGPT, when: str, optimizers: Iterable[Optimizer] = ()) -> None:
         """Raise BrokenTieError if the tie is not as configured."""
-        assert isinstance(task, LanguageModelTask)
-        optimized = [p for o in trainer.optimizers for group in o.param_groups for p in group["params"]]
-        problem = tie_problem(task.model.token_embed, task.model.lm_head, self.tied, optimized or None)
-        if problem is not None:
-            self.intact = False
-            raise BrokenTieError(f"at step {trainer.global_step}: {problem}")
+        optimized = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+        self._require_none(tie_problem(model, self.tied, optimized or None), when)
         self.num_checks += 1
 
+    def _require_none(self, problem: str | None, when: str) -> None:
+        if problem is not None:
+            self.intact = False
+            raise BrokenTieError(f"{when}: {problem}")
+
+    def _check(self, trainer: L.Trainer, task: L.LightningModule) -> None:
+        assert isinstance(task, LanguageModelTask)
+        self.check(task.model, f"at step {trainer.global_step}", trainer.optimizers)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._check(trainer, pl_module)
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.check(trainer, pl_module)
+        self._check(trainer, pl_module)
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
+        # A tie broken while the model is sharded would fail in the forward pass, in torch's words.
+        assert isinstance(pl_module, LanguageModelTask)
+        self._require_none(identity_problem(pl_module.model, self.tied), f"at step {trainer.global_step}")
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         if trainer.global_step == 1:
-            self.check(trainer, pl_module)
+            self._check(trainer, pl_module)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.check(trainer, pl_module)
+        self._check(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.check(trainer, pl_module)
+        self._check(trainer, pl_module)
 
 
 class RunInterruptedError(Exception):

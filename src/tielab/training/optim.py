@@ -4,8 +4,11 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import AdamW, Optimizer
+
+from tielab.models.sharding import whole
 
 EMBEDDING_NAMES = ("token_embed.", "position_embed.", "lm_head.")
 
@@ -52,6 +55,37 @@ def build_optimizer(model: nn.Module, config: dict[str, Any]) -> Optimizer:
         eps=config["epsilon"],
         fused=config["fused"],
     )
+
+
+def number_by_model(state: dict[str, Any], optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+    """An optimizer's state dict with its parameters numbered as the model lists them.
+
+    Torch numbers them as the groups list them and does not look at the numbers when it loads; the
+    numbers of a sharded optimizer are the model's, and there they are looked at.
+    """
+    place = {id(parameter): number for number, parameter in enumerate(model.parameters())}
+    listed = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [place[id(parameter)] for parameter in listed]
+    groups = [{**group, "params": [numbers[i] for i in group["params"]]} for group in state["param_groups"]]
+    return {"state": {numbers[i]: kept for i, kept in state["state"].items()}, "param_groups": groups}
+
+
+def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+    """Scale all gradients so that their global norm is at most limit; returns the norm before.
+
+    The norm is over all parts of all gradients, on however many processes; each must call this.
+    """
+    by_mesh: dict[Any, list[nn.Parameter]] = {}  # torch combines no tensors that lie on different ones
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    norms = [
+        whole(get_total_norm([p.grad for p in parts if p.grad is not None])) for parts in by_mesh.values()
+    ]
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    for parts in by_mesh.values():
+        clip_grads_with_norm_(parts, limit, norm)
+    return norm
 
 
 def learning_rate_factor(step: int, num_steps: int, warmup_fraction: float, final_fraction: float) -> float:

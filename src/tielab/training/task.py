@@ -14,9 +14,11 @@ from torchmetrics import MetricCollection
 
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT, named_generator
+from tielab.models.sharding import is_sharded, shard
 from tielab.record import Validation
 from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums
-from tielab.training.optim import build_optimizer, build_schedule
+from tielab.training.optim import build_optimizer, build_schedule, clip_gradients, number_by_model
+from tielab.training.strategy import batch_share
 
 CHECKPOINT_KEY = "tielab"
 
@@ -80,6 +82,15 @@ class LanguageModelTask(L.LightningModule):
         self.validation_seconds = 0.0
         self._started = time.monotonic()
         self._micro_losses: list[Tensor] = []
+        self._share, self._num_shares = 0, 1
+
+    def configure_model(self) -> None:
+        mesh = self.device_mesh
+        if mesh is None or is_sharded(self.model):
+            return
+        shard(self.model, mesh)
+        for metric in self.scores.values():  # tensor parallel processes score the same tokens
+            metric.process_group = mesh["data_parallel"].get_group()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = build_optimizer(self.model, self.optimizer_config)
@@ -96,11 +107,12 @@ class LanguageModelTask(L.LightningModule):
         self.num_processes = int(count)
         if self.num_processes != self.trainer.world_size:
             raise RuntimeError(f"{self.trainer.world_size} processes asked for, {self.num_processes} run")
+        self._share, self._num_shares = batch_share(self.trainer)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Keyed by the position in the run, dropout is the same in both arms and after a resume.
         if self.model.dropout > 0:
-            name = f"dropout of rank {self.global_rank} after {self.tokens_seen} tokens"
+            name = f"dropout of rank {self._share} after {self.tokens_seen} tokens"
             torch.manual_seed(named_generator(self.seed, name).initial_seed())
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -108,7 +120,7 @@ class LanguageModelTask(L.LightningModule):
         input_ids, targets = batch
         loss = self.model.loss(input_ids, targets)
         self._micro_losses.append(loss.detach())
-        self.tokens_seen += input_ids.numel() * self.trainer.world_size
+        self.tokens_seen += input_ids.numel() * self._num_shares
         return loss
 
     def configure_gradient_clipping(
@@ -120,9 +132,7 @@ class LanguageModelTask(L.LightningModule):
         # Here rather than through the Trainer, which would compute the norm and throw it away.
         self.learning_rate = optimizer.param_groups[0]["lr"]  # before the schedule moves on
         limit = self.optimizer_config["gradient_clip_norm"]
-        self.gradient_norm = torch.nn.utils.clip_grad_norm_(
-            self.model.parameters(), torch.inf if limit is None else limit
-        )
+        self.gradient_norm = clip_gradients(self.model, torch.inf if limit is None else limit)
 
     def collect_losses(self) -> None:
         """Average the losses of the steps since the last call over micro-batches and processes.
@@ -180,6 +190,13 @@ class LanguageModelTask(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.collect_losses()
+        if not is_sharded(self.model) and "optimizer_states" in checkpoint:
+            checkpoint["optimizer_states"] = [
+                number_by_model(state, optimizer, self.model)
+                for state, optimizer in zip(
+                    checkpoint["optimizer_states"], self.trainer.optimizers, strict=True
+                )
+            ]
         checkpoint[CHECKPOINT_KEY] = {
             "identity": self.identity,
             "tokens_seen": self.tokens_seen,

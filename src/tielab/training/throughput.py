@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.profilers import Profiler
 
 from tielab.record import Throughput
+from tielab.training.strategy import batch_share
 
 # Lightning brackets every training step in these two; validation, checkpoints, logging and the
 # other callbacks' hooks after a step lie outside.
@@ -65,8 +66,12 @@ class ThroughputMeter(L.Callback):
         self._interval_steps = interval_steps
         self._warmup_steps = -(-warmup_steps // interval_steps) * interval_steps
         self._num_batches = 0
+        self._num_shares = 1
         self._num_tokens = 0
         self._seconds = 0.0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        _, self._num_shares = batch_share(trainer)
 
     @property
     def latest(self) -> float | None:
@@ -78,7 +83,7 @@ class ThroughputMeter(L.Callback):
     ) -> None:
         assert isinstance(batch, list | tuple)
         self._num_batches += 1
-        self._num_tokens += batch[0].numel() * trainer.world_size
+        self._num_tokens += batch[0].numel() * self._num_shares
         interval = self._interval_steps * trainer.accumulate_grad_batches
         warmup = self._warmup_steps * trainer.accumulate_grad_batches
         if self._num_batches <= warmup:

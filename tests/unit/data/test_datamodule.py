@@ -48,7 +48,9 @@ def expected_rows(module: TextDataModule, steps: range) -> list[list[int]]:
 def as_process(module: TextDataModule, rank: int, world_size: int, accumulate: int) -> TextDataModule:
     """The module as it sees itself in one of several processes."""
     module.trainer = SimpleNamespace(  # type: ignore[assignment]
-        global_rank=rank, world_size=world_size, accumulate_grad_batches=accumulate, global_step=0
+        strategy=SimpleNamespace(distributed_sampler_kwargs={"rank": rank, "num_replicas": world_size}),
+        accumulate_grad_batches=accumulate,
+        global_step=0,
     )
     return module
 
@@ -112,6 +114,22 @@ def test_evaluation_scores_the_whole_split_once_over_all_processes(
     tokens = getattr(prepared, split).tokens
     assert sorted(seen) == sorted(tokens[1:].tolist())
     assert num_bytes == getattr(prepared, split).num_bytes - prepared.tokenizer.token_bytes[tokens[0]]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_every_process_has_equally_many_evaluation_batches(
+    batch_size: int, config: dict[str, Any], prepared: Prepared
+) -> None:
+    """A sharded forward pass waits for all; a process without a window left scores nothing in its own."""
+    module = TextDataModule(config | {"eval_batch_size": batch_size, "eval_stride": 16}, prepared, NUM_STEPS)
+    num_windows = sum(len(batch[0]) for batch in module.val_dataloader())
+    for world_size, num_surplus in ((2, num_windows % 2), (num_windows - 1, num_windows - 2)):
+        shares = [list(as_process(module, r, world_size, 1).val_dataloader()) for r in range(world_size)]
+        assert {len(batches) for batches in shares} == {-(-num_windows // (world_size * batch_size))}
+        unscored = [batch for batches in shares for batch in batches if not batch[2].any()]
+        if batch_size == 1:
+            assert len(unscored) == num_surplus
+        assert all(batch[0].shape == batch[2].shape == (1, 16) for batch in unscored)
 
 
 def test_evaluation_batches_are_in_order_and_sized(config: dict[str, Any], prepared: Prepared) -> None:

@@ -41,6 +41,64 @@ def test_a_tie_broken_at_step_3_fails_the_fit(tied, breakage):
     assert not fit.guard.intact
 
 
+class At(L.Callback):
+    """Does something to the model in a hook."""
+
+    def __init__(self, hook, action):
+        setattr(self, hook, lambda trainer, task, *_: action(task.model))
+
+
+def share_storage(model):
+    model.lm_head.weight.data = model.token_embed.weight.data
+
+
+def score_with_a_copy(model):
+    matrix = model.token_embed.weight.detach().clone()
+    model.lm_head.forward = lambda hidden: hidden @ matrix.T
+
+
+CHANGES = [(True, untie), (False, tie), (False, share_storage)]
+
+
+@pytest.mark.parametrize(
+    ("tied", "breakage", "hook", "step"),
+    [
+        *((*change, "on_fit_start", 0) for change in CHANGES),  # seen where a checkpoint has been loaded
+        *((*change, "on_train_start", 0) for change in CHANGES),  # seen before the next batch
+        *((*change, "on_validation_end", 3) for change in CHANGES),  # seen by the last look
+        (True, score_with_a_copy, "on_train_start", 1),
+        (False, score_with_a_copy, "on_train_start", 1),
+    ],
+)
+def test_a_tie_broken_anywhere_fails_at_the_next_look(tied, breakage, hook, step):
+    fit = Fit(3, tied=tied, extra=[At(hook, breakage)])
+    with pytest.raises(BrokenTieError, match=rf"at step {step}: .*lm_head") as error:
+        fit.run()
+    assert "lm_head.weight" in str(error.value)
+    assert "token_embed.weight" in str(error.value)
+    assert fit.guard.observed is not tied
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_another_matrix_used_from_step_2_on_is_found_at_the_next_validation(tied):
+    fit = Fit(6, tied=tied, num_validations=2, extra=[AtStep(2, score_with_a_copy)])
+    with pytest.raises(BrokenTieError, match=r"at step 3: .* lm_head computes with another matrix"):
+        fit.run()
+    assert fit.task.validations == []
+
+
+class ListTwice(L.Callback):
+    def on_fit_start(self, trainer, task):
+        trainer.optimizers[0].param_groups[0]["params"].append(task.model.token_embed.weight)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_second_optimizer_entry_fails_before_the_first_step(tied):
+    problem = r"at step 0: token_embed\.weight has 2 optimizer entries and lm_head\.weight"
+    with pytest.raises(BrokenTieError, match=problem):
+        Fit(3, tied=tied, extra=[ListTwice()]).run()
+
+
 @pytest.mark.parametrize(("tied", "breakage"), [(True, untie), (False, tie)])
 def test_a_tie_broken_before_training_fails_before_the_first_step(tied, breakage):
     fit = Fit(6, tied=tied)
@@ -53,7 +111,7 @@ def test_a_tie_broken_before_training_fails_before_the_first_step(tied, breakage
 def test_an_intact_tie_is_observed_at_every_look(tied):
     fit = Fit(6, tied=tied, num_validations=3).run()
     assert fit.guard.observed is tied
-    assert fit.guard.num_checks == 1 + 1 + 3 + 1
+    assert fit.guard.num_checks == 1 + 1 + 1 + 3 + 1
 
 
 def test_nobody_looked_means_not_observed():

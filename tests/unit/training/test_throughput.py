@@ -61,6 +61,14 @@ def test_tokens_are_counted_not_assumed():
     assert fit.meter.tokens_per_second == [4 * T / 1.0, 2.5 * T / 1.0]
 
 
+@pytest.mark.parametrize(("num_shares", "rate"), [(1, B * T / 0.5), (3, 3 * B * T / 0.5)])
+def test_processes_that_read_the_same_batch_count_once(num_shares, rate, monkeypatch):
+    monkeypatch.setattr("tielab.training.throughput.batch_share", lambda trainer: (0, num_shares))
+    clock = FakeClock()
+    fit = Fit(4, clock=clock, extra=[Spend(clock, on_before_backward=0.5)]).run()
+    assert fit.meter.tokens_per_second == [rate] * 2
+
+
 def test_median_and_quartiles():
     meter = Fit(1).meter
     meter.tokens_per_second = [1.0, 2.0, 3.0, 4.0, 100.0]
