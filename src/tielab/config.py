@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
@@ -207,6 +208,9 @@ class Config:
     """A checkpoint to go on from: weights, optimizer, step."""
     output_dir: str = MISSING
     """Runs, sweeps and the W&B folder go below it."""
+    parallel_jobs: int = MISSING
+    """Jobs of a sweep that train at the same time and share cores and GPUs; more than one needs
+    ``hydra/launcher=joblib|submitit_local|submitit_slurm``."""
     launch: LaunchMethod = MISSING
     """``inline`` runs in this process, for a debugger."""
 
@@ -218,6 +222,7 @@ RUN_ONLY_KEYS = (
     "launch",
     "logger",
     "output_dir",
+    "parallel_jobs",
     "resume_from",
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
@@ -264,8 +269,6 @@ def register(config_dir: Path | None = None) -> None:
             "params": None,
         },
     )
-    OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
-    OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True)
 
 
 def _list_groups(config_dir: Path | None) -> str:
@@ -273,9 +276,10 @@ def _list_groups(config_dir: Path | None) -> str:
     if config_dir is None:
         return ""
     lines = []
-    for group in sorted(path for path in config_dir.iterdir() if path.is_dir()):
+    for group in sorted(path for path in config_dir.rglob("*") if path.is_dir()):
         options = sorted(p.stem for p in group.glob("*.yaml") if not p.stem.startswith("_"))
-        lines.append(f"  {group.name}: {', '.join(options)}")
+        if options:
+            lines.append(f"  {group.relative_to(config_dir)}: {', '.join(options)}")
     return "\n".join(lines)
 
 
@@ -283,9 +287,21 @@ def _list_groups(config_dir: Path | None) -> str:
 STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 
 
-def threads_per_process(num_processes: int) -> int:
-    """CPU threads of each process when the cores this process may use are shared evenly."""
-    return max(1, len(os.sched_getaffinity(0)) // max(1, num_processes))
+def threads_per_process(num_processes: int, parallel_jobs: int = 1) -> int:
+    """CPU threads of each process when all jobs of a sweep share evenly the cores this process may use."""
+    return max(1, len(os.sched_getaffinity(0)) // max(1, num_processes * parallel_jobs))
+
+
+# On import, since a process that another launcher starts for a job composes before it calls anything of
+# ours. Cached, since Hydra hands the cache of the sweep's config to its jobs: one folder for all.
+OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
+OmegaConf.register_new_resolver("tielab.product", lambda a, b: a * b, replace=True)
+OmegaConf.register_new_resolver(
+    "tielab.gpus", lambda accelerator, n: n if accelerator == "gpu" else None, replace=True
+)
+OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True, use_cache=True)
+# Of Hydra: our launchers' options have the names of the plugins' own, whose types they keep.
+warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

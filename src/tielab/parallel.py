@@ -1,0 +1,171 @@
+"""A sweep whose jobs are started by joblib or submitit: who trains when, and how all of it stops.
+
+The sweep's own process holds a lock as long as its jobs may train. A job that finds it free, because
+the sweep was interrupted or its process killed, stops as it does after Ctrl-C. Imports no torch.
+"""
+
+import contextlib
+import functools
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from types import FrameType
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+
+from tielab import processes
+from tielab.slots import hold, slots_folder, try_lock
+
+SECONDS_TO_STOP = processes.SECONDS_TO_STOP + 10
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the process of a job must know of its sweep; travels with the job."""
+
+    num_jobs: int
+    parallel_jobs: int
+    folder: Path | None
+    """Of its locks; None if the jobs run on other machines."""
+    visible_gpus: str | None
+    """``CUDA_VISIBLE_DEVICES`` of the sweep's process: submitit's local jobs get another one."""
+
+    @property
+    def turns(self) -> list[str]:
+        return [f"turn{i}" for i in range(self.parallel_jobs)]
+
+    def is_over(self) -> bool:
+        """Whether the sweep's process has ended or wants its jobs to."""
+        if self.folder is None:
+            return False
+        try:
+            alive = try_lock(self.folder / "alive")
+        except FileNotFoundError:
+            return True
+        if alive is not None:
+            os.close(alive)
+        return alive is not None
+
+
+@contextlib.contextmanager
+def open_sweep(num_jobs: int, parallel_jobs: int) -> Iterator[Sweep]:
+    """A sweep on this machine; Ctrl-C or SIGTERM lets its jobs write their checkpoints, then raises.
+
+    Raises:
+        KeyboardInterrupt: the sweep was interrupted; none of its jobs is training any more.
+    """
+    folder = slots_folder() / f"sweep-{token_hex(8)}"
+    folder.mkdir()
+    sweep = Sweep(num_jobs, parallel_jobs, folder, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    alive = try_lock(folder / "alive")
+    assert alive is not None
+    try:
+        with _on_signal(functools.partial(_stop, sweep, alive)):
+            yield sweep
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(alive)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop(sweep: Sweep, alive: int) -> None:
+    """Let all jobs stop and wait until they have."""
+    assert sweep.folder is not None
+    os.close(alive)
+    deadline = time.monotonic() + SECONDS_TO_STOP
+    with hold(sweep.turns, len(sweep.turns), sweep.folder, give_up=lambda: time.monotonic() > deadline):
+        pass
+
+
+@contextlib.contextmanager
+def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at the first Ctrl-C or SIGTERM and raise KeyboardInterrupt then, or at the second."""
+    received: list[int] = []
+    ended = threading.Event()
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            stop()
+        raise KeyboardInterrupt
+
+    def pass_on() -> None:
+        while not ended.is_set():
+            if signal.sigtimedwait({signal.SIGINT}, 0.5) is not None:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    # A terminal sends Ctrl-C to the processes of the jobs as well, where it would end joblib's idle
+    # workers, with them the others, and submitit's within a second. They inherit what is blocked here.
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    listener = threading.Thread(target=pass_on, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        listener.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def run_in_turn(task_function: Callable[[Any], float], sweep: Sweep, cfg: Any) -> float:
+    """Hydra's task in the process of a job: run it when fewer than ``parallel_jobs`` others do.
+
+    Returns what the task does, or inf if a signal stopped this job alone.
+
+    Raises:
+        KeyboardInterrupt: the sweep is over.
+    """
+    from tielab import launch
+
+    launch.progress.num_jobs = sweep.num_jobs
+    with contextlib.ExitStack() as held:
+        if sweep.folder is not None:
+            held.enter_context(_at_work)
+            _leave_with_parent(os.getppid())
+            _restore_visible_gpus(sweep.visible_gpus)
+            processes.stop_asked = sweep.is_over
+            if sweep.is_over() or not held.enter_context(hold(sweep.turns, 1, sweep.folder, sweep.is_over)):
+                with contextlib.suppress(OSError):
+                    Path(HydraConfig.get().runtime.output_dir).rmdir()  # Hydra has just made it
+                raise KeyboardInterrupt
+        try:
+            return task_function(cfg)
+        except (KeyboardInterrupt, SystemExit):
+            if sweep.is_over():
+                raise
+            return math.inf
+
+
+def _restore_visible_gpus(visible: str | None) -> None:
+    if visible is None:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+
+
+_at_work = threading.Lock()
+"""Held while this process runs a job."""
+
+
+@functools.cache
+def _leave_with_parent(parent: int) -> None:
+    """End this process when its parent has gone and its job has stopped: joblib's would stay for minutes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        with _at_work:
+            os._exit(70)
+
+    threading.Thread(target=watch, daemon=True).start()
