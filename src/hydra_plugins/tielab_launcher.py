@@ -4,6 +4,8 @@ import functools
 import importlib
 import logging
 import math
+import shutil
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -89,9 +91,8 @@ class ParallelLauncher(Launcher):
         num_jobs = initial_job_idx + len(job_overrides)
         print(f"{len(job_overrides)} jobs, at most {self.parallel_jobs} at a time{self._where()}", flush=True)
         if self.REMOTE:
-            return self._launch(
-                Sweep(num_jobs, self.parallel_jobs, None, None), job_overrides, initial_job_idx
-            )
+            sweep = Sweep(sys.argv[0], num_jobs, self.parallel_jobs, folder=None, visible_gpus=None)
+            return self._launch(sweep, job_overrides, initial_job_idx)
         with open_sweep(num_jobs, self.parallel_jobs) as sweep:
             return self._launch(sweep, job_overrides, initial_job_idx)
 
@@ -127,6 +128,10 @@ class JoblibLauncher(ParallelLauncher):
     PLUGIN = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
     EXTRA = "joblib"
 
+    def _launch(self, sweep: Any, overrides: Sequence[Sequence[str]], first: int) -> Sequence[JobReturn]:
+        self.launcher.joblib["n_jobs"] = min(self.parallel_jobs, len(overrides))  # it starts them all
+        return super()._launch(sweep, overrides, first)
+
 
 class SubmititLocalLauncher(ParallelLauncher):
     PLUGIN = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher"
@@ -137,6 +142,16 @@ class SubmititSlurmLauncher(ParallelLauncher):
     PLUGIN = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
     EXTRA = "slurm"
     REMOTE = True
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from tielab.errors import RequestError
+
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        if shutil.which("sbatch") is None or shutil.which("srun") is None:
+            raise RequestError(
+                "hydra/launcher=submitit_slurm needs SLURM, found no sbatch and srun on this machine; "
+                "hydra/launcher=submitit_local runs the same jobs here"
+            )
 
 
 def _submitted(error: Exception) -> list[Any]:

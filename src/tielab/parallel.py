@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ SECONDS_TO_STOP = processes.SECONDS_TO_STOP + 10
 class Sweep:
     """What the process of a job must know of its sweep; travels with the job."""
 
+    program: str
     num_jobs: int
     parallel_jobs: int
     folder: Path | None
@@ -62,27 +64,37 @@ def open_sweep(num_jobs: int, parallel_jobs: int) -> Iterator[Sweep]:
     Raises:
         KeyboardInterrupt: the sweep was interrupted; none of its jobs is training any more.
     """
+    _remove_killed_sweeps()
     folder = slots_folder() / f"sweep-{token_hex(8)}"
     folder.mkdir()
-    sweep = Sweep(num_jobs, parallel_jobs, folder, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    alive = try_lock(folder / "alive")
-    assert alive is not None
+    sweep = Sweep(sys.argv[0], num_jobs, parallel_jobs, folder, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    alive = contextlib.ExitStack()
+
+    def stop() -> None:
+        print("interrupted; the jobs write their checkpoints", file=sys.stderr, flush=True)
+        alive.close()
+        deadline = time.monotonic() + SECONDS_TO_STOP
+        with hold(sweep.turns, len(sweep.turns), folder, give_up=lambda: time.monotonic() > deadline):
+            pass
+
+    descriptor = try_lock(folder / "alive")
+    assert descriptor is not None
+    alive.callback(os.close, descriptor)
     try:
-        with _on_signal(functools.partial(_stop, sweep, alive)):
+        with alive, _on_signal(stop):
             yield sweep
     finally:
-        with contextlib.suppress(OSError):
-            os.close(alive)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stop(sweep: Sweep, alive: int) -> None:
-    """Let all jobs stop and wait until they have."""
-    assert sweep.folder is not None
-    os.close(alive)
-    deadline = time.monotonic() + SECONDS_TO_STOP
-    with hold(sweep.turns, len(sweep.turns), sweep.folder, give_up=lambda: time.monotonic() > deadline):
-        pass
+def _remove_killed_sweeps() -> None:
+    for folder in slots_folder().glob("sweep-*"):
+        with contextlib.suppress(OSError):
+            old = time.time() - folder.stat().st_mtime > 60  # else it may be about to get its lock
+            alive = try_lock(folder / "alive") if old else None
+            if alive is not None:
+                os.close(alive)
+                shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
@@ -90,6 +102,7 @@ def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Call ``stop`` at the first Ctrl-C or SIGTERM and raise KeyboardInterrupt then, or at the second."""
     received: list[int] = []
     ended = threading.Event()
+    main_thread = threading.get_ident()
 
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
@@ -100,10 +113,11 @@ def _on_signal(stop: Callable[[], None]) -> Iterator[None]:
     def pass_on() -> None:
         while not ended.is_set():
             if signal.sigtimedwait({signal.SIGINT}, 0.5) is not None:
-                os.kill(os.getpid(), signal.SIGTERM)
+                # To that thread: a sleep in it would not end for a signal that another one received.
+                signal.pthread_kill(main_thread, signal.SIGTERM)
 
-    # A terminal sends Ctrl-C to the processes of the jobs as well, where it would end joblib's idle
-    # workers, with them the others, and submitit's within a second. They inherit what is blocked here.
+    # A terminal sends Ctrl-C to all processes of the sweep. Those that submitit puts between this one and
+    # a job would kill the job a second later; they inherit what is blocked here.
     previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     listener = threading.Thread(target=pass_on, daemon=True)
@@ -129,8 +143,10 @@ def run_in_turn(task_function: Callable[[Any], float], sweep: Sweep, cfg: Any) -
     from tielab import launch
 
     launch.progress.num_jobs = sweep.num_jobs
+    sys.argv[0] = sweep.program
     with contextlib.ExitStack() as held:
         if sweep.folder is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep's process has got it as well
             held.enter_context(_at_work)
             _leave_with_parent(os.getppid())
             _restore_visible_gpus(sweep.visible_gpus)
@@ -142,8 +158,11 @@ def run_in_turn(task_function: Callable[[Any], float], sweep: Sweep, cfg: Any) -
         try:
             return task_function(cfg)
         except (KeyboardInterrupt, SystemExit):
-            if sweep.is_over():
-                raise
+            deadline = time.monotonic() + 1  # the signal may have reached this job first
+            while time.monotonic() < deadline:
+                if sweep.is_over():
+                    raise
+                time.sleep(0.1)
             return math.inf
 
 

@@ -25,7 +25,7 @@ from tielab.slots import device_names, devices_folder, hold
 
 STALE_VARIABLES = (
     "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
-    "HYDRA_FULL_ERROR",
+    "HYDRA_FULL_ERROR", "SLURM_NTASKS",
 )  # fmt: skip
 """Would tell a job's processes that somebody else has started them."""
 
@@ -225,7 +225,8 @@ def _signals_go_to(received: list[int]) -> Iterator[None]:
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
 
-    previous = {number: signal.signal(number, receive) for number in STOP_SIGNALS}
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, receive) for number in heeded}
     try:
         yield
     finally:
