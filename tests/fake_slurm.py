@@ -15,7 +15,7 @@ def install(folder):
     folder.mkdir()
     for name in ("sbatch", "srun", "sacct"):
         command = folder / name
-        command.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} {name} \"$@\"\n")
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} {name} "$@"\n')
         command.chmod(0o755)
     return folder
 
