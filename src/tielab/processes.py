@@ -6,6 +6,7 @@ a second; nothing of one job reaches the next.
 
 import contextlib
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -129,7 +130,14 @@ def _fork(folder: Path, environment: dict[str, str]) -> Child:
         # Joblib's worker has one of its own, which the new process would try to set and not know.
         multiprocessing.set_start_method("forkserver", force=True)
     process = context.Process(target=_forked, args=(folder, environment))
-    process.start()
+    # SLURM and `kill -- -GROUP` send to the fork server as well, and with it all processes seem to have
+    # ended. It inherits what is blocked here; the tracker of resources would unblock it, so it starts first.
+    multiprocessing.resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     assert process.pid is not None
     pid = process.pid
     return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
@@ -139,6 +147,7 @@ def _forked(folder: Path, environment: dict[str, str]) -> None:
     # A fork server's environment is the one of its own start.
     os.environ.clear()
     os.environ.update(environment)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     from tielab.experiment import run_rank
 
     die_with_parent()

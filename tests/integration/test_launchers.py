@@ -1,4 +1,4 @@
-"""Four jobs, two at a time, on every launcher: the records, bits and endings of the basic one."""
+"""A sweep, two jobs at a time, on every launcher: the records, bits and endings of the basic one."""
 
 import os
 import re
@@ -37,6 +37,7 @@ def sweep_on(tmp_path_factory, of_rule, cache_dir):
             arguments = [f"hydra/launcher={launcher}", "parallel_jobs=2", *GRID, *of_rule]
             environment = dict(os.environ)
             if launcher == "submitit_slurm":
+                arguments.remove("seed=0,1")
                 environment["PATH"] = f"{fake_slurm.install(cwd / 'bin')}:{environment['PATH']}"
                 arguments += [f"trainer.num_threads={SHARE}", "hydra.launcher.partition=short"]
             if launcher == "joblib":
@@ -59,21 +60,24 @@ def jobs_of(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_four_jobs_two_at_a_time(launcher, sweep_on):
+def test_all_jobs_two_at_a_time(launcher, sweep_on):
     _, folder, printed = sweep_on(launcher)
     records = [read_record(job) for job in jobs_of(folder)]
-    assert {(r.tied, r.seed) for r in records} == {(True, 0), (True, 1), (False, 0), (False, 1)}
-    assert [r.status for r in records] == ["finished"] * 4
+    seeds = (0,) if launcher == "submitit_slurm" else (0, 1)
+    expected = [(tied, seed) for tied in (True, False) for seed in seeds]
+    assert [(r.tied, r.seed) for r in records] == expected
+    assert {r.status for r in records} == {"finished"}
     assert {r.num_threads for r in records} == {SHARE}
     assert {r.sweep for r in records} == {folder.name}
     # A job's folder begins when its turn does.
     times = [((j / "run.yaml").stat().st_mtime, (j / "record.json").stat().st_mtime) for j in jobs_of(folder)]
     assert max(sum(begin <= at < end for begin, end in times) for at, _ in times) <= 2
-    assert "4 jobs, at most 2 at a time" in printed.stdout
-    assert "4 runs, all finished" in printed.stdout
+    assert f"{len(expected)} jobs, at most 2 at a time" in printed.stdout
+    assert f"{len(expected)} runs, all finished" in printed.stdout
     assert "Joblib" not in printed.stderr + printed.stdout
     said = printed.stdout + "".join(path.read_text() for path in folder.glob(".submitit/*/*_log.out"))
-    assert sorted(re.findall(r"^job (\d) of 4:", said, flags=re.MULTILINE)) == ["1", "2", "3", "4"]
+    announced = re.findall(r"^job (\d) of (\d):", said, flags=re.MULTILINE)
+    assert sorted(announced) == [(str(i + 1), str(len(expected))) for i in range(len(expected))]
     assert "auto-requeue" not in "".join((job / "run.log").read_text() for job in jobs_of(folder))
 
 
@@ -108,7 +112,7 @@ def test_slurm_is_asked_for_the_resources_of_one_job(sweep_on):
     (submission,) = folder.glob(".submitit/*/*_submission.sh")
     lines = submission.read_text().splitlines()
     for line in (
-        "#SBATCH --array=0-3%2", f"#SBATCH --cpus-per-task={SHARE}", "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --array=0-1%2", f"#SBATCH --cpus-per-task={SHARE}", "#SBATCH --ntasks-per-node=1",
         "#SBATCH --nodes=1", "#SBATCH --partition=short", "#SBATCH --time=240", "#SBATCH --signal=USR2@120",
         "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
     ):  # fmt: skip
@@ -116,17 +120,33 @@ def test_slurm_is_asked_for_the_resources_of_one_job(sweep_on):
     assert "gpus" not in submission.read_text()
 
 
-def start(cwd, *arguments):
-    """A sweep in a session of its own, as from a terminal: (process, its session)."""
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), "-m", *arguments],
-        cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+@pytest.fixture
+def start(tmp_path):
+    """``python train.py ARGUMENTS`` in a session of its own, as from a terminal, until the test ends."""
+    started = []
+
+    def run(*arguments):
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(ROOT / "train.py"), *arguments],
+                cwd=tmp_path, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+        return started[-1]
+
+    yield run
+    for process in started:
+        for pid, _ in processes_of(process.pid):
+            os.kill(int(pid), signal.SIGKILL)
+        process.communicate()
 
 
 def processes_of(session):
     """Command lines by (pid, ppid) of the living processes of a session."""
-    listed = subprocess.run(["ps", "-eo", "sid,pid,ppid,stat,args"], capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["ps", "-eww", "-o", "sid,pid,ppid,stat,args"], capture_output=True, text=True
+    ).stdout
     rows = [line.split(None, 4) for line in listed.splitlines()[1:]]
     return {(row[1], row[2]): row[4] for row in rows if row[0] == str(session) and row[3][0] != "Z"}
 
@@ -143,7 +163,7 @@ def wait_until(condition, process, seconds=90):
 def training(tmp_path):
     return [
         path.parent
-        for path in tmp_path.glob("outputs/sweeps/*/*/metrics.csv")
+        for path in tmp_path.glob("outputs/*/**/metrics.csv")
         if len(path.read_text().splitlines()) > 3
     ]
 
@@ -153,10 +173,10 @@ def training(tmp_path):
     ("launcher", "number"),
     [("joblib", signal.SIGINT), ("submitit_local", signal.SIGINT), ("joblib", signal.SIGKILL)],
 )
-def test_all_of_a_stopped_sweep_stops(launcher, number, tiny, tmp_path):
+def test_all_of_a_stopped_sweep_stops(launcher, number, start, tiny, tmp_path):
     """Ctrl-C in a terminal reaches every process at once; SIGKILL the sweep's own one alone."""
     long = ("budget.tokens=6553600", "budget.num_validations=1")
-    process = start(tmp_path, f"hydra/launcher={launcher}", "parallel_jobs=2", *GRID, *tiny, *long)
+    process = start("-m", f"hydra/launcher={launcher}", "parallel_jobs=2", *GRID, *tiny, *long)
     wait_until(lambda: len(training(tmp_path)) == 2, process)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)
@@ -176,11 +196,25 @@ def test_all_of_a_stopped_sweep_stops(launcher, number, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_fails_its_own_job_only(tiny, tmp_path):
-    long = ("budget.tokens=65536", "budget.num_validations=1")
-    process = start(tmp_path, "hydra/launcher=joblib", "parallel_jobs=2", "seed=0,1", *tiny, *long)
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+def test_a_signal_to_all_processes_of_a_run_stops_it_once(number, start, tiny, tmp_path):
+    """As SLURM sends them: before a time limit, and to cancel."""
+    process = start(*tiny, "budget.tokens=6553600", "budget.num_validations=1")
     wait_until(lambda: training(tmp_path), process)
-    victim = training(tmp_path)[0]
+    os.killpg(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    (folder,) = tmp_path.glob("outputs/runs/*")
+    assert read_record(folder).status == "interrupted"
+    assert (folder / "checkpoints" / "last.ckpt").is_file()
+
+
+@pytest.mark.slow
+def test_a_killed_process_fails_its_own_job_only(start, tiny, tmp_path):
+    budgets = ("budget.tokens=6553600,4096", "budget.num_validations=1")
+    process = start("-m", "hydra/launcher=joblib", "parallel_jobs=2", *tiny, *budgets)
+    wait_until(lambda: [job for job in training(tmp_path) if job.name == "0"], process)
+    (victim,) = tmp_path.glob("outputs/sweeps/*/0")
     launching = str(read_record(victim).process_id)
     living = processes_of(process.pid)
     servers = {pid for (pid, parent), args in living.items() if parent == launching and "forkserver" in args}
