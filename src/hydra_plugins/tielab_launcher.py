@@ -26,7 +26,7 @@ class OneByOneLauncher(BasicLauncher):
         if config.parallel_jobs != 1:
             raise RequestError(
                 f"parallel_jobs={config.parallel_jobs} needs hydra/launcher=joblib, submitit_local or "
-                "submitit_slurm; the basic launcher runs one job after the other"
+                "submitit_slurm; the default launcher runs one job after the other"
             )
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 

@@ -234,6 +234,7 @@ STRATEGIES = ("auto", "ddp")
 
 LAYOUT: dict[str, Any] = {
     "defaults": [
+        {"override /hydra/launcher": "tielab"},
         {"override /hydra/sweeper": "tielab"},
         {"override /hydra/hydra_logging": "none"},
         {"override /hydra/job_logging": "none"},
@@ -260,6 +261,11 @@ def register(config_dir: Path | None = None) -> None:
     store = ConfigStore.instance()
     store.store(name=SCHEMA_NAME, node=Config)
     store.store(name=LAYOUT_NAME, node=layout, package="_global_")
+    store.store(
+        group="hydra/launcher",
+        name="tielab",
+        node={"_target_": "hydra_plugins.tielab_launcher.OneByOneLauncher"},
+    )
     store.store(
         group="hydra/sweeper",
         name="tielab",
