@@ -205,7 +205,9 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_once(number, start, tiny, t
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     (folder,) = tmp_path.glob("outputs/runs/*")
-    assert read_record(folder).status == "interrupted"
+    record = read_record(folder)
+    assert record.status == "interrupted"
+    assert record.error["type"] == "RunInterruptedError"  # else nobody waited for its own last word
     assert (folder / "checkpoints" / "last.ckpt").is_file()
 
 
