@@ -201,6 +201,12 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_once(number, start, tiny, t
     """As SLURM sends them: before a time limit, and to cancel."""
     process = start(*tiny, "budget.tokens=6553600", "budget.num_validations=1")
     wait_until(lambda: training(tmp_path), process)
+    living = processes_of(process.pid)
+    (server,) = (
+        p for (p, parent), args in living.items() if parent == str(process.pid) and "forkserver" in args
+    )
+    os.kill(int(server), number)  # alone and first: without it the run seems to have ended
+    time.sleep(0.5)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
