@@ -40,7 +40,8 @@ class CheckedSweeper(BasicSweeper):
         requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
         # A place that cannot be written is found before the data are prepared.
         Path(self.config.hydra.sweep.dir).parent.mkdir(parents=True, exist_ok=True)
-        launch.check_requests([config for _, config in requested])
+        remote = getattr(self.launcher, "REMOTE", False)
+        launch.check_requests([config for _, config in requested], remote=remote)
         return requested
 
     def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class SearchSweeper(CheckedSweeper):
 
             cells = search.open_cells(sweep, batch, intervals, self.seed)
             try:
-                search.search(sweep, cells, self.num_trials, self.config.get("parallel_jobs", 1), run)
+                search.search(sweep, cells, self.num_trials, self.config.parallel_jobs, run)
             finally:
                 launch.close(sweep, sweep.jobs)
                 print("\n".join(cell.describe() for cell in cells))

@@ -57,7 +57,7 @@ POSITIVE_KEYS = (
     "budget.tokens", "budget.num_validations",
     "trainer.devices", "trainer.num_nodes", "trainer.tensor_parallel_size", "trainer.num_threads",
     "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
-    "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale",
+    "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale", "parallel_jobs",
 )  # fmt: skip
 OPTIONAL_POSITIVE_KEYS = (
     "model.vocab_size", "model.init_std", "data.tokenizer.vocab_size", "optimizer.gradient_clip_norm",

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
@@ -218,6 +219,9 @@ class Config:
     """``continue``: the other jobs of the sweep run all the same; ``stop``: none is begun after it."""
     output_dir: str = MISSING
     """Runs, sweeps and the W&B folder go below it."""
+    parallel_jobs: int = MISSING
+    """Jobs of a sweep that train at the same time and share cores and GPUs; more than one needs
+    ``hydra/launcher=joblib|submitit_local|submitit_slurm``."""
     launch: LaunchMethod = MISSING
     """``inline`` runs in this process, for a debugger."""
 
@@ -230,6 +234,7 @@ RUN_ONLY_KEYS = (
     "logger",
     "on_failure",
     "output_dir",
+    "parallel_jobs",
     "resume",
     "resume_from",
 )
@@ -253,6 +258,7 @@ STRATEGIES = ("auto", "ddp", "fsdp")
 
 LAYOUT: dict[str, Any] = {
     "defaults": [
+        {"override /hydra/launcher": "tielab"},
         {"override /hydra/sweeper": "tielab"},
         {"override /hydra/hydra_logging": "none"},
         {"override /hydra/job_logging": "none"},
@@ -280,6 +286,11 @@ def register(config_dir: Path | None = None) -> None:
     store.store(name=SCHEMA_NAME, node=Config)
     store.store(name=LAYOUT_NAME, node=layout, package="_global_")
     store.store(
+        group="hydra/launcher",
+        name="tielab",
+        node={"_target_": "hydra_plugins.tielab_launcher.OneByOneLauncher"},
+    )
+    store.store(
         group="hydra/sweeper",
         name="tielab",
         node={
@@ -306,14 +317,21 @@ def _list_groups(config_dir: Path | None) -> str:
 STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 
 
-def threads_per_process(num_processes: int) -> int:
-    """CPU threads of each process when the cores this process may use are shared evenly."""
-    return max(1, len(os.sched_getaffinity(0)) // max(1, num_processes))
+def threads_per_process(num_processes: int, parallel_jobs: int = 1) -> int:
+    """CPU threads of each process when all jobs of a sweep share evenly the cores this process may use."""
+    return max(1, len(os.sched_getaffinity(0)) // max(1, num_processes * parallel_jobs))
 
 
-# On import: a launcher may compose a job in a process of its own.
+# On import, since a process that another launcher starts for a job composes before it calls anything of
+# ours. Cached, since Hydra hands the cache of the sweep's config to its jobs: one folder for all.
 OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
-OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True)
+OmegaConf.register_new_resolver("tielab.product", lambda a, b: a * b, replace=True)
+OmegaConf.register_new_resolver(
+    "tielab.gpus", lambda accelerator, n: n if accelerator == "gpu" else None, replace=True
+)
+OmegaConf.register_new_resolver("tielab.stamp", lambda: STAMP, replace=True, use_cache=True)
+# Of Hydra: our launchers' options have the names of the plugins' own, whose types they keep.
+warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

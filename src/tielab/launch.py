@@ -26,6 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from tielab import processes
 from tielab.checks import check_config
 from tielab.config import config_hash, follow_links, plain, register
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
@@ -98,11 +99,16 @@ def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dic
     return config
 
 
-def check_requests(configs: Sequence[dict[str, Any]]) -> None:
-    """Raise RequestError unless each of these configs can be run here."""
+def check_requests(configs: Sequence[dict[str, Any]], *, remote: bool = False) -> None:
+    """Raise RequestError unless each of these configs can be run.
+
+    Args:
+        remote: on other machines, whose devices are not known here.
+    """
     for config in configs:
         check_config(config)
-        _check_machine(config["trainer"])
+        if not remote:
+            _check_machine(config["trainer"])
     for config in configs:
         num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
         _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
@@ -256,7 +262,8 @@ def run_sweep_job(folder: Path, rerun_of: str | None = None) -> Record | None:
     _announce_job(sweep, folder)
     record = None
     try:
-        record = run_folder(folder, sweep=sweep.folder.name, rerun_of=rerun_of)
+        with processes.stopping_when(stopped.exists):
+            record = run_folder(folder, sweep=sweep.folder.name, rerun_of=rerun_of)
     except (RequestError, OSError) as error:
         print(f"error: {_explained(error)}", file=sys.stderr)
     crashed = state_of(folder).status not in ("finished", "diverged")

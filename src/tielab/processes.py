@@ -6,6 +6,7 @@ a second; nothing of one job reaches the next.
 
 import contextlib
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -21,10 +22,11 @@ from types import FrameType
 from typing import Any
 
 from tielab.errors import FINISHED, INTERRUPTED
+from tielab.slots import device_names, devices_folder, hold
 
 STALE_VARIABLES = (
     "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
-    "HYDRA_FULL_ERROR",
+    "HYDRA_FULL_ERROR", "SLURM_NTASKS",
 )  # fmt: skip
 """Would tell a job's processes that somebody else has started them."""
 
@@ -32,23 +34,82 @@ SECONDS_TO_STOP = 60.0
 """Between a request to stop and a kill: time for a step and its checkpoint."""
 
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+"""The last one is SLURM's warning before a time limit or a preemption, as submitit asks for it."""
+
+
+def never() -> bool:
+    return False
+
+
+stop_asked: Callable[[], bool] = never
+"""Whether somebody else than a signal wants the run of this process to stop; ``parallel.py`` sets it."""
+
+
+@contextlib.contextmanager
+def stopping_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Ask the run of this process to stop when a condition holds, or one asked for before does."""
+    global stop_asked
+    earlier = stop_asked
+    stop_asked = lambda: earlier() or condition()  # noqa: E731
+    try:
+        yield
+    finally:
+        stop_asked = earlier
+
+
 def start_and_wait(config: dict[str, Any], folder: Path) -> int:
-    """Start one process per device, wait for all, and return the first exit status that is not 0."""
+    """Start one process per device, wait for all, and return the first exit status that is not 0.
+
+    Each GPU is this run's alone until its processes have ended; waits while other runs have them.
+    """
     # Else Python would import what lies in the current folder, which may be a stranger's run.
     os.environ["PYTHONSAFEPATH"] = "1"
-    if config["launch"] == "inline":
-        from tielab.experiment import run_rank
+    trainer, inline = config["trainer"], config["launch"] == "inline"
+    with contextlib.ExitStack() as held:
+        gpus: list[str] | None = None
+        if trainer["accelerator"] == "gpu":
+            received: list[int] = []
+            with _signals_go_to(received):
+                gpus = held.enter_context(_gpus(trainer["devices"], inline, received))
+            if not gpus:
+                return INTERRUPTED
+        if inline:
+            from tielab.experiment import run_rank
 
-        return run_rank(folder)
-    if config["launch"] == "torchrun":
-        return _wait_for([_torchrun(config["trainer"], folder)])
-    start = _fork if config["launch"] == "forkserver" else _spawn
-    return _wait_for([start(folder, environment) for environment in rank_environments(config["trainer"])])
+            return run_rank(folder)
+        if config["launch"] == "torchrun":
+            return _wait_for([_torchrun(trainer, folder, gpus)])
+        start = _fork if config["launch"] == "forkserver" else _spawn
+        return _wait_for([start(folder, environment) for environment in rank_environments(trainer, gpus)])
 
 
-def rank_environments(trainer: dict[str, Any]) -> list[dict[str, str]]:
-    """The whole environment of each of this node's processes."""
+def _gpus(count: int, inline: bool, received: list[int]) -> contextlib.AbstractContextManager[list[str]]:
+    from tielab.launch import num_gpus
+
+    names = device_names(num_gpus())
+    if inline:  # this process has asked the driver already, and will use the first one whatever is set now
+        names = names[:count]
+    return hold(
+        names,
+        count,
+        devices_folder(),
+        give_up=lambda: bool(received) or stop_asked(),
+        say=lambda: print(
+            f"waiting for {count} of the GPUs {', '.join(names)}: other runs have them", flush=True
+        ),
+    )
+
+
+def rank_environments(trainer: dict[str, Any], gpus: Sequence[str] | None = None) -> list[dict[str, str]]:
+    """The whole environment of each of this node's processes.
+
+    Args:
+        gpus: the run's own, as ``CUDA_VISIBLE_DEVICES`` names them.
+    """
     base = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
+    if gpus is not None:
+        base["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     base["OMP_NUM_THREADS"] = str(trainer["num_threads"])
     if trainer["num_nodes"] == 1:
         for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
@@ -79,8 +140,18 @@ def _fork(folder: Path, environment: dict[str, str]) -> Child:
     context = multiprocessing.get_context("forkserver")
     # Imports torch and lightning once; every job's process starts from there.
     context.set_forkserver_preload(["tielab.launch", "tielab.experiment"])
+    if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
+        # Joblib's worker has one of its own, which the new process would try to set and not know.
+        multiprocessing.set_start_method("forkserver", force=True)
     process = context.Process(target=_forked, args=(folder, environment))
-    process.start()
+    # SLURM and `kill -- -GROUP` send to the fork server as well, and with it all processes seem to have
+    # ended. It inherits what is blocked here; the tracker of resources would unblock it, so it starts first.
+    multiprocessing.resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     assert process.pid is not None
     pid = process.pid
     return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
@@ -90,6 +161,7 @@ def _forked(folder: Path, environment: dict[str, str]) -> None:
     # A fork server's environment is the one of its own start.
     os.environ.clear()
     os.environ.update(environment)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     from tielab.experiment import run_rank
 
     die_with_parent()
@@ -101,8 +173,8 @@ def _spawn(folder: Path, environment: dict[str, str]) -> Child:
     return Child(poll=process.poll, send=process.send_signal)
 
 
-def _torchrun(trainer: dict[str, Any], folder: Path) -> Child:
-    environment = rank_environments(trainer)[0]
+def _torchrun(trainer: dict[str, Any], folder: Path, gpus: Sequence[str] | None) -> Child:
+    environment = rank_environments(trainer, gpus)[0]
     command = [
         sys.executable, "-m", "torch.distributed.run",
         f"--nnodes={trainer['num_nodes']}", f"--node-rank={environment.get('NODE_RANK', '0')}",
@@ -118,6 +190,8 @@ def _torchrun(trainer: dict[str, Any], folder: Path) -> Child:
 
 def die_with_parent() -> None:
     """End this process when the one that started it has gone, however it went."""
+    # SLURM's warning goes to every process of a job; the one that started this one acts on it.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     launcher = multiprocessing.parent_process()
     parent = os.getppid()
 
@@ -138,6 +212,8 @@ def _wait_for(children: list[Child]) -> int:
     with _signals_go_to(received):
         asked_at: float | None = None
         while any(child.poll() is None for child in children):
+            if not received and stop_asked():
+                received.append(signal.SIGTERM)
             living = [child for child in children if child.poll() is None]
             failed = next((status for child in children if (status := child.poll())), FINISHED)
             first_failure = first_failure or failed
@@ -146,7 +222,10 @@ def _wait_for(children: list[Child]) -> int:
                 _send(living, signal.SIGTERM)
             # A rank that waits for a dead one in a collective cannot stop by itself.
             patience = SECONDS_TO_STOP if received else 5.0
-            if len(received) > 1 or (asked_at is not None and time.monotonic() - asked_at > patience):
+            # SLURM sends several different signals before it kills; a person repeats one.
+            if len(received) > len(set(received)) or (
+                asked_at is not None and time.monotonic() - asked_at > patience
+            ):
                 _send(living, signal.SIGKILL)
             time.sleep(0.02)
     if received:
@@ -169,7 +248,8 @@ def _signals_go_to(received: list[int]) -> Iterator[None]:
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
 
-    previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, receive) for number in heeded}
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +23,6 @@ from secrets import token_hex
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 
 from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash
 from tielab.errors import FINISHED, INTERRUPTED, RequestError
@@ -39,6 +39,7 @@ from tielab.record import (
     write_atomic,
     write_record,
 )
+from tielab.slots import try_lock
 
 RERUN_GROUPS = ("model", "data", "vocab", "optimizer", "schedule", "budget", "trainer", "tying", "width")
 DIVERGED = "DivergedError"
@@ -149,14 +150,12 @@ def state_of(folder: Path) -> State:
 
 def is_held(folder: Path) -> bool:
     """Whether some process runs this folder now."""
-    lock = FileLock(folder / LOCK_NAME)
     if not (folder / LOCK_NAME).exists():
         return False
-    try:
-        with lock.acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
+    lock = try_lock(folder / LOCK_NAME)
+    if lock is not None:
+        os.close(lock)
+    return lock is None
 
 
 @contextlib.contextmanager
@@ -166,20 +165,27 @@ def hold(folder: Path) -> Iterator[None]:
     Raises:
         RequestError: one does already.
     """
-    lock = FileLock(folder / LOCK_NAME)
-    try:
-        lock.acquire(timeout=1)  # a look at the lock holds it for a moment
-    except Timeout:
-        record = read_record(folder) if (folder / RECORD_NAME).exists() else None
-        whose = f"process {record.process_id} on {record.host}" if record else "another process"
-        raise RequestError(f"{folder} is being run by {whose}; wait for it or stop it") from None
+    lock = _lock(folder)
     try:
         yield
     finally:
-        # Nobody runs it again, or it is empty: a file left over would only puzzle.
         with contextlib.suppress(OSError):
             (folder / LOCK_NAME).unlink()
-        lock.release()
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    deadline = time.monotonic() + 1  # a look at the lock holds it for a moment
+    while time.monotonic() < deadline:
+        lock = try_lock(folder / LOCK_NAME)
+        if lock is not None and os.fstat(lock).st_nlink:
+            return lock
+        if lock is not None:  # its last holder has just removed the file
+            os.close(lock)
+        time.sleep(0.05)
+    record = read_record(folder) if (folder / RECORD_NAME).exists() else None
+    whose = f"process {record.process_id} on {record.host}" if record else "another process"
+    raise RequestError(f"{shown(folder)} is being run by {whose}; wait for it or stop it")
 
 
 def run_folder(folder: Path, sweep: str | None = None, rerun_of: str | None = None) -> Record:

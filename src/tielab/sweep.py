@@ -246,4 +246,4 @@ EXIT_STATUSES = {
 def exit_status(states: Sequence[State]) -> int:
     """Of a command that was to finish the jobs that stand so."""
     found = {REFUSED if state.refused else EXIT_STATUSES[state.status] for state in states}
-    return next((status for status in (INTERRUPTED, FAILED, REFUSED) if status in found), FINISHED)
+    return next((status for status in (FAILED, INTERRUPTED, REFUSED) if status in found), FINISHED)

@@ -1,0 +1,169 @@
+"""Hydra's launchers with the rules of ``parallel_jobs``, the same for all of them."""
+
+import functools
+import importlib
+import logging
+import math
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+
+class OneByOneLauncher(BasicLauncher):
+    """Hydra's own launcher, which refuses to be asked for parallel jobs."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from tielab.errors import RequestError
+
+        if config.parallel_jobs != 1:
+            raise RequestError(
+                f"parallel_jobs={config.parallel_jobs} needs hydra/launcher=joblib, submitit_local or "
+                "submitit_slurm; the default launcher runs one job after the other"
+            )
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+
+
+SAME_FOR_ALL_JOBS = ("trainer", "trainer.accelerator", "trainer.devices", "trainer.num_threads")
+"""Decide the resources of a job array, which are asked for once."""
+
+
+class ParallelLauncher(Launcher):
+    """Runs the jobs through another plugin, at most ``parallel_jobs`` at a time."""
+
+    PLUGIN: str
+    EXTRA: str
+    """Of this package; installs the plugin."""
+    REMOTE = False
+    """Whether the jobs run on other machines."""
+
+    def __init__(self, **params: Any):
+        self.params = params
+        self.launcher: Any = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from tielab.errors import RequestError
+
+        name = config.hydra.runtime.choices["hydra/launcher"]
+        module, _, plugin = self.PLUGIN.rpartition(".")
+        try:
+            factory = getattr(importlib.import_module(module), plugin)
+        except ImportError as error:
+            raise RequestError(
+                f"hydra/launcher={name} needs the extra: pip install 'tielab[{self.EXTRA}]'"
+            ) from error
+        for key in ("n_jobs", "array_parallelism"):
+            if self.params.get(key, config.parallel_jobs) != config.parallel_jobs:
+                raise RequestError(
+                    f"hydra.launcher.{key}={self.params[key]} differs from "
+                    f"parallel_jobs={config.parallel_jobs}; set parallel_jobs only, the launcher follows it"
+                )
+        if not config.parallel_jobs > 0:
+            raise RequestError(
+                f"parallel_jobs={config.parallel_jobs} is out of range: it must be greater than 0"
+            )
+        if self.REMOTE and OmegaConf.is_interpolation(config.trainer, "num_threads"):
+            raise RequestError(
+                f"hydra/launcher={name} needs trainer.num_threads=N: the cores of the machines that will run "
+                "the jobs are not known here"
+            )
+        if self.REMOTE and config.trainer.num_nodes > 1:
+            raise RequestError(
+                f"hydra/launcher={name} runs each job on one node, found "
+                f"trainer.num_nodes={config.trainer.num_nodes}; start a run on several nodes with srun"
+            )
+        self.name, self.parallel_jobs, self.task_function = name, config.parallel_jobs, task_function
+        logging.getLogger("hydra_plugins").setLevel(logging.WARNING)  # we announce the jobs ourselves
+        self.launcher = factory(**self.params)
+        self.launcher.setup(hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from tielab.parallel import Turns, open_turns
+
+        self._refuse_different_resources(job_overrides)
+        print(f"{len(job_overrides)} jobs, at most {self.parallel_jobs} at a time{self._where()}", flush=True)
+        if self.REMOTE:
+            turns = Turns(sys.argv[0], self.parallel_jobs, folder=None, visible_gpus=None)
+            return self._launch(turns, job_overrides, initial_job_idx)
+        with open_turns(self.parallel_jobs) as turns:
+            return self._launch(turns, job_overrides, initial_job_idx)
+
+    def _where(self) -> str:
+        folder = self.params.get("submitit_folder")
+        return f"; what they print: {str(folder).removesuffix('/%j')}" if folder else ""
+
+    def _refuse_different_resources(self, job_overrides: Sequence[Sequence[str]]) -> None:
+        from tielab.errors import RequestError
+
+        for key in ("parallel_jobs", *(SAME_FOR_ALL_JOBS if self.REMOTE else ())):
+            found = {item for job in job_overrides for item in job if item.startswith(f"{key}=")}
+            if len(found) > 1:
+                raise RequestError(
+                    f"hydra/launcher={self.name} gives all jobs of a sweep the same resources: {key} cannot "
+                    f"be swept, found {', '.join(sorted(found))}; start a sweep for each"
+                )
+
+    def _launch(self, turns: Any, overrides: Sequence[Sequence[str]], first: int) -> Sequence[JobReturn]:
+        from tielab.parallel import run_in_turn
+
+        self.launcher.task_function = functools.partial(run_in_turn, self.task_function, turns)
+        try:
+            results: Sequence[JobReturn] = self.launcher.launch(overrides, first)
+        except Exception as error:
+            if type(error).__name__ != "UncompletedJobError":
+                raise
+            results = [_result(job) for job in _submitted(error)]
+        return results
+
+
+class JoblibLauncher(ParallelLauncher):
+    PLUGIN = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+    EXTRA = "joblib"
+
+    def _launch(self, turns: Any, overrides: Sequence[Sequence[str]], first: int) -> Sequence[JobReturn]:
+        self.launcher.joblib["n_jobs"] = min(self.parallel_jobs, len(overrides))  # it starts them all
+        return super()._launch(turns, overrides, first)
+
+
+class SubmititLocalLauncher(ParallelLauncher):
+    PLUGIN = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher"
+    EXTRA = "slurm"
+
+
+class SubmititSlurmLauncher(ParallelLauncher):
+    PLUGIN = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
+    EXTRA = "slurm"
+    REMOTE = True
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from tielab.errors import RequestError
+
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        if shutil.which("sbatch") is None or shutil.which("srun") is None:
+            raise RequestError(
+                "hydra/launcher=submitit_slurm needs SLURM, found no sbatch and srun on this machine; "
+                "hydra/launcher=submitit_local runs the same jobs here"
+            )
+
+
+def _submitted(error: Exception) -> list[Any]:
+    """The jobs of the launch that this error left: submitit's plugin forgets those after a killed one."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next(list(frame.f_locals["jobs"]) for frame in frames if "jobs" in frame.f_locals)
+
+
+def _result(job: Any) -> JobReturn:
+    """What a job of submitit returned, when it has ended; inf if it was killed before it could."""
+    job.wait()
+    try:
+        result: JobReturn = job.results()[0]
+    except Exception:  # of several types, all of which say that there is no result
+        result = JobReturn(status=JobStatus.COMPLETED, _return_value=math.inf)
+    return result

@@ -1,0 +1,120 @@
+"""Slots that jobs share, such as the GPUs of this machine: one holder each at any time.
+
+A slot is a file that its holder has locked. The kernel unlocks it however the holder ends, so a
+killed job leaves no slot taken. Imports no torch.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tielab.errors import RequestError
+
+SECONDS_BETWEEN_TRIES = 0.1
+
+
+def slots_folder() -> Path:
+    """This user's folder for slots on this machine.
+
+    Raises:
+        RequestError: somebody else made it.
+    """
+    folder = Path(tempfile.gettempdir(), f"tielab-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise RequestError(f"{folder} belongs to somebody else; set TMPDIR to a folder of yours")
+    return folder
+
+
+@contextlib.contextmanager
+def hold(
+    names: Sequence[str],
+    count: int,
+    folder: Path,
+    give_up: Callable[[], bool] = lambda: False,
+    say: Callable[[], None] = lambda: None,
+) -> Iterator[list[str]]:
+    """Hold ``count`` of these slots, all or none, and yield their names; none if it was given up.
+
+    Args:
+        give_up: asked while waiting for others.
+        say: called once if the wait is longer than a second.
+
+    Raises:
+        RequestError: there are fewer slots than that.
+    """
+    if count > len(names):
+        raise RequestError(f"{count} of the slots {', '.join(names) or 'none'} were asked for")
+    folder.mkdir(parents=True, exist_ok=True)
+    # Else a job that needs several would starve while others take each free one.
+    line = folder / f"line-{hashlib.sha256(repr(sorted(names)).encode()).hexdigest()[:16]}"
+    first_in_line: int | None = None
+    taken: dict[str, int] = {}
+    started, said = time.monotonic(), False
+    try:
+        while not taken and not give_up():
+            if first_in_line is None:
+                first_in_line = try_lock(line)
+            if first_in_line is not None:
+                taken = _take(names, count, folder)
+            if not taken:
+                if not said and time.monotonic() - started > 1:
+                    say()
+                    said = True
+                time.sleep(SECONDS_BETWEEN_TRIES)
+        if first_in_line is not None:
+            os.close(first_in_line)
+            first_in_line = None
+        yield list(taken)
+    finally:
+        for descriptor in taken.values():
+            os.close(descriptor)
+        if first_in_line is not None:
+            os.close(first_in_line)
+
+
+def _take(names: Sequence[str], count: int, folder: Path) -> dict[str, int]:
+    """``count`` free slots with their open files, or none: a part held while waiting could deadlock."""
+    taken: dict[str, int] = {}
+    for name in names:
+        descriptor = try_lock(folder / name.replace("/", "_")) if len(taken) < count else None
+        if descriptor is not None:
+            taken[name] = descriptor
+    if len(taken) == count:
+        return taken
+    for descriptor in taken.values():
+        os.close(descriptor)
+    return {}
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock a file until the returned descriptor is closed; None if somebody else has it."""
+    # Not inheritable, as all of Python's: a child does not keep the slot of a parent that has gone.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def devices_folder() -> Path:
+    """Where the GPUs' slots are; an allocation of SLURM numbers its own from 0."""
+    return slots_folder() / f"devices{os.environ.get('SLURM_JOB_ID', '')}"
+
+
+def device_names(num_gpus: int) -> list[str]:
+    """The GPUs that a process started now could use, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    Args:
+        num_gpus: how many the driver shows.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(i) for i in range(num_gpus)] if visible is None else visible.split(",")
+    return [name.strip() for name in names][:num_gpus]
