@@ -87,7 +87,6 @@ class ParallelLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from tielab.parallel import Turns, open_turns
 
-        self._refuse_different_resources(job_overrides)
         print(f"{len(job_overrides)} jobs, at most {self.parallel_jobs} at a time{self._where()}", flush=True)
         if self.REMOTE:
             turns = Turns(sys.argv[0], self.parallel_jobs, folder=None, visible_gpus=None)
@@ -99,7 +98,8 @@ class ParallelLauncher(Launcher):
         folder = self.params.get("submitit_folder")
         return f"; what they print: {str(folder).removesuffix('/%j')}" if folder else ""
 
-    def _refuse_different_resources(self, job_overrides: Sequence[Sequence[str]]) -> None:
+    def check(self, job_overrides: Sequence[Sequence[str]]) -> None:
+        """Raise RequestError if the jobs ask for different resources of one launch."""
         from tielab.errors import RequestError
 
         for key in ("parallel_jobs", *(SAME_FOR_ALL_JOBS if self.REMOTE else ())):

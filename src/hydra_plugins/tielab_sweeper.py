@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, open_dict, read_write
 
+from hydra_plugins.tielab_launcher import ParallelLauncher
 from tielab.sweep import Job, Sweep
 
 
@@ -40,7 +41,9 @@ class CheckedSweeper(BasicSweeper):
         requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
         # A place that cannot be written is found before the data are prepared.
         Path(self.config.hydra.sweep.dir).parent.mkdir(parents=True, exist_ok=True)
-        remote = getattr(self.launcher, "REMOTE", False)
+        if isinstance(self.launcher, ParallelLauncher):
+            self.launcher.check(batch)
+        remote = isinstance(self.launcher, ParallelLauncher) and self.launcher.REMOTE
         launch.check_requests([config for _, config in requested], remote=remote)
         return requested
 

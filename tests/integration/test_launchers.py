@@ -69,8 +69,8 @@ def test_all_jobs_two_at_a_time(launcher, sweep_on):
     assert {r.status for r in records} == {"finished"}
     assert {r.num_threads for r in records} == {SHARE}
     assert {r.sweep for r in records} == {folder.name}
-    # A job's folder begins when its turn does.
-    times = [((j / "run.yaml").stat().st_mtime, (j / "record.json").stat().st_mtime) for j in jobs_of(folder)]
+    # A job writes its tokenizer when its turn begins.
+    times = [((j / "tokenizer.json").stat().st_mtime, (j / "record.json").stat().st_mtime) for j in jobs_of(folder)]
     assert max(sum(begin <= at < end for begin, end in times) for at, _ in times) <= 2
     assert f"{len(expected)} jobs, at most 2 at a time" in printed.stdout
     assert f"{len(expected)} runs, all finished" in printed.stdout
@@ -189,7 +189,7 @@ def test_all_of_a_stopped_sweep_stops(launcher, number, start, tiny, tmp_path):
     records = [read_record(job) for job in jobs_of(folder)]
     assert [record.status for record in records] == ["interrupted", "interrupted"]  # two never began
     assert all((job / "checkpoints" / "last.ckpt").is_file() for job in jobs_of(folder))
-    assert len([path for path in folder.iterdir() if path.is_dir() and path.name != ".submitit"]) == 2
+    assert sorted(path.name for path in folder.iterdir() if path.name.isdecimal()) == list("0123")
     if number == signal.SIGINT:
         assert "0 of 2 runs give numbers" in out
         assert "Traceback" not in err
