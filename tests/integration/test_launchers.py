@@ -70,7 +70,9 @@ def test_all_jobs_two_at_a_time(launcher, sweep_on):
     assert {r.num_threads for r in records} == {SHARE}
     assert {r.sweep for r in records} == {folder.name}
     # A job writes its tokenizer when its turn begins.
-    times = [((j / "tokenizer.json").stat().st_mtime, (j / "record.json").stat().st_mtime) for j in jobs_of(folder)]
+    times = [
+        ((j / "tokenizer.json").stat().st_mtime, (j / "record.json").stat().st_mtime) for j in jobs_of(folder)
+    ]
     assert max(sum(begin <= at < end for begin, end in times) for at, _ in times) <= 2
     assert f"{len(expected)} jobs, at most 2 at a time" in printed.stdout
     assert f"{len(expected)} runs, all finished" in printed.stdout

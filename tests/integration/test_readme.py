@@ -14,7 +14,7 @@ from tielab.checks import check_config
 from tielab.config import plain, register
 from tielab.data.prepare import check_fits, prepare
 
-PAGES = ("README.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/clusters.md")
 
 
 def commands():
@@ -36,11 +36,13 @@ def of(program):
 
 
 def expanded(overrides):
-    """One list of overrides per job of a sweep over comma-separated values."""
+    """One list of overrides per job of a sweep over comma-separated values, or the ends of intervals."""
     jobs = [[]]
     for override in overrides:
         key, _, value = override.partition("=")
+        interval = re.search(r"interval\((.*),(.*)\)", value)
         values = value.split(",") if not value.startswith(("[", "'")) else [value]
+        values = list(interval.groups()) if interval else values
         jobs = [[*job, f"{key}={one}"] for job in jobs for one in values]
     return jobs
 
@@ -50,7 +52,7 @@ def test_train_commands_compose(line, monkeypatch, cache_dir):
     words = shlex.split(line)[2:]
     if "--help" in words or "--cfg" in words or "--config-dir" in words:
         return  # run by the tests of config and of rerun
-    overrides = [word for word in words if word != "-m"]
+    overrides = [word for word in words if word != "-m" and not word.startswith("hydra")]
     overrides = [word.replace("NAME", "x") for word in overrides]
     register(ROOT / "conf")
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
@@ -86,6 +88,7 @@ def test_there_are_commands_of_every_kind():
         "python train.py",
         "tielab report",
         "tielab rerun",
+        "tielab resume",
         "tielab sample",
         "make train",
         "make test",
