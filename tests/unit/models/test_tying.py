@@ -100,6 +100,13 @@ def test_a_parametrization_that_makes_the_matrix_anew_at_every_use_is_no_tie():
     assert "lm_head.weight and token_embed.weight are two parameters" in problem(m, True)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_diverged_model_may_be_tied(tied):
+    m = model(tied)
+    m.token_embed.weight.data.fill_(float("nan"))
+    assert problem(m, tied) is None
+
+
 def test_an_error_of_the_model_itself_is_not_called_a_broken_tie():
     m = model(True)
     m.final_norm = nn.LayerNorm(31)
