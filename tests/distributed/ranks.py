@@ -14,7 +14,7 @@ def in_ranks(function, *arguments, num_ranks=2):
     port = _free_port()
     with ProcessPoolExecutor(num_ranks, mp_context=context) as pool:
         calls = [pool.submit(_call, rank, num_ranks, port, function, arguments) for rank in range(num_ranks)]
-        return [call.result(timeout=60) for call in calls]
+        return [call.result(timeout=150) for call in calls]
 
 
 def _call(rank, num_ranks, port, function, arguments):

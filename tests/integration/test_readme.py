@@ -40,7 +40,7 @@ def expanded(overrides):
     jobs = [[]]
     for override in overrides:
         key, _, value = override.partition("=")
-        interval = re.search(r"interval\((.*),(.*)\)", value)
+        interval = re.search(r"interval\(([^,()]*),([^,()]*)\)", value)
         values = value.split(",") if not value.startswith(("[", "'")) else [value]
         values = list(interval.groups()) if interval else values
         jobs = [[*job, f"{key}={one}"] for job in jobs for one in values]

@@ -51,18 +51,18 @@ def flops_per_token(model: MiniGPT) -> dict[str, int]:
 
 
 def tensors_hash(named: Iterable[tuple[str, Tensor]]) -> str:
-    """16 hex digits over names, shapes and bits of tensors, in name order."""
+    """16 hex digits over names, shapes and bits of tensors, in name order, gathered one by one."""
     digest = hashlib.sha256()
     for name, tensor in sorted(named, key=lambda item: item[0]):
-        plain = tensor.detach().cpu().contiguous()
+        plain = whole(tensor.detach()).cpu().contiguous()
         digest.update(f"{name}:{tuple(plain.shape)}:{plain.dtype}".encode())
         digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def weights_hash(model: nn.Module) -> str:
-    """Identity of a model's whole weights, bit for bit; of a sharded one every process must ask."""
-    return tensors_hash((name, whole(tensor)) for name, tensor in model.state_dict().items())
+    """Identity of a model's weights, bit for bit; of a sharded one every process must ask."""
+    return tensors_hash(model.state_dict().items())
 
 
 def body_hash(model: MiniGPT) -> str:

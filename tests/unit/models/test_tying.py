@@ -94,6 +94,26 @@ def test_what_unties_an_ordinary_tie_is_found_and_cannot_untie_ours(break_tie):
     assert ours.lm_head.weight is ours.token_embed.weight
 
 
+def test_a_parametrization_that_makes_the_matrix_anew_at_every_use_is_no_tie():
+    m = model(True)
+    nn.utils.parametrizations.weight_norm(m.token_embed)
+    assert "lm_head.weight and token_embed.weight are two parameters" in problem(m, True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_diverged_model_may_be_tied(tied):
+    m = model(tied)
+    m.token_embed.weight.data.fill_(float("nan"))
+    assert problem(m, tied) is None
+
+
+def test_an_error_of_the_model_itself_is_not_called_a_broken_tie():
+    m = model(True)
+    m.final_norm = nn.LayerNorm(31)
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        problem(m, True)
+
+
 class OtherHead(TiedHead):
     """Shows one matrix and scores with another."""
 
