@@ -198,6 +198,30 @@ def test_all_of_a_stopped_sweep_stops(launcher, number, start, tiny, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_parallel_sweep_stops_at_a_failure_and_goes_on(train, tiny, tmp_path):
+    """The failed job's neighbour is stopped as well, with a checkpoint, and nothing more is begun."""
+    command = (
+        "-m", "hydra/launcher=joblib", "parallel_jobs=2", "seed=0,1", *tiny, "budget.tokens=131072",
+        "budget.num_validations=4", "+callbacks.stop._target_=lightning.pytorch.callbacks.EarlyStopping",
+        "+callbacks.stop.monitor=nope,val/loss", "+callbacks.stop.patience=1000",
+        "+callbacks.stop.check_on_train_epoch_end=false", "resume=true",
+    )  # fmt: skip
+    done = train(*command, "on_failure=stop")
+    assert done.returncode == 1, done.stderr
+    (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    first = {job.name: read_record(job) for job in jobs_of(folder)}
+    assert {name: record.status for name, record in first.items()} == {"0": "failed", "1": "interrupted"}
+    assert "4 jobs: 1 failed, 1 interrupted, 2 not begun" in done.stdout
+    done = train(*command)
+    assert done.returncode == 1, done.stderr
+    records = {job.name: read_record(job) for job in jobs_of(folder)}
+    states = ["failed", "finished", "failed", "finished"]
+    assert [records[name].status for name in "0123"] == states
+    assert records["1"].resumed_at_step * 128 == first["1"].tokens_seen
+    assert len(list((tmp_path / "outputs" / "sweeps").iterdir())) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
 def test_a_signal_to_all_processes_of_a_run_stops_it_once(number, start, tiny, tmp_path):
     """As SLURM sends them: before a time limit, and to cancel."""

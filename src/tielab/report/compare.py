@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tielab.record import Record
 from tielab.report.collect import Collected
-from tielab.report.groups import Columns, Group, grouped, pair, problem, run_name
+from tielab.report.groups import Columns, Group, changed_code, grouped, pair, problem, run_name
 from tielab.report.pairing import bits_per_byte, lookup, perplexity
 from tielab.report.settings import setting_of, short_name, varying_columns
 from tielab.report.tuning import best_rate_verdicts
@@ -59,6 +59,7 @@ def compare(collected: Collected) -> Comparison:
         f"{run_name(run, columns)}: {reason}" for run in collected.runs if (reason := problem(run.record))
     ]
     notes += [f"{run.folder}: cannot be read: {run.reason}" for run in collected.unreadable]
+    notes += [f"{run_name(run, columns)}: {change}" for run in usable if (change := changed_code(run.record))]
     groups = grouped(usable, columns, notes)
     for group in groups:
         pair(group, notes)

@@ -75,6 +75,16 @@ def problem(record: Record) -> str | None:
     return None
 
 
+def changed_code(record: Record) -> str | None:
+    """Whether a run went on from a checkpoint of other code than it ended with; None if it did not."""
+    earlier = record.attempts[-1].get("code_hash") if record.attempts else None
+    if record.resumed_at_step is None or earlier in (None, record.code_hash):
+        return None
+    return (
+        f"went on at step {record.resumed_at_step} with other code (code_hash {earlier}, {record.code_hash})"
+    )
+
+
 def run_name(run: CollectedRun, columns: Columns) -> str:
     """The run's folder, setting, arm and seed."""
     setting = label(_values(run, columns))

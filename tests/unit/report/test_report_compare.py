@@ -197,6 +197,14 @@ def test_a_run_without_a_number_is_a_note(changes: dict[str, Any], note: str) ->
     assert comparison.headline == "2 of 3 runs give numbers, the notes say why the others do not"
 
 
+def test_a_run_that_went_on_with_other_code_is_said() -> None:
+    changed = make_record(code_hash="new", resumed_at_step=7, attempts=[{"code_hash": "old"}])
+    anew = make_record(tied=False, code_hash="new", attempts=[{"code_hash": "old"}])
+    same = make_record(seed=1, code_hash="new", resumed_at_step=7, attempts=[{"code_hash": "new"}])
+    notes = [note for note in compare(collected(changed, anew, same)).notes if "other code" in note]
+    assert notes == ["run0 (tied, seed 0): went on at step 7 with other code (code_hash old, new)"]
+
+
 def test_nothing_finished_leaves_notes_and_an_empty_table() -> None:
     comparison = compare(collected(make_record(status="failed"), make_record(tied=False, status="failed")))
     assert comparison.table.empty
