@@ -18,6 +18,7 @@ from tielab.config import plain, register
 from tielab.record import read_record
 from tielab.resume import resume
 from tielab.run import reserve, run_folder
+from wandb_offline import read_offline_run, run_files
 
 LONG = ("budget.tokens=65536", "budget.num_validations=8", "model.dropout=0.1")
 
@@ -214,6 +215,22 @@ def test_a_run_goes_on_by_its_command_and_by_its_name(attempt, train, tiny, tmp_
     other = train(*tiny, "seed=1", "resume=true")  # of which there is none: it is begun
     assert other.returncode == 0
     assert len(list(first.parent.iterdir())) == 2
+
+
+def test_a_run_that_goes_on_is_one_wandb_run(attempt, tiny, tmp_path, monkeypatch):
+    """Two offline folders of one id, which `wandb sync` puts together; what was uploaded twice is equal."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "outputs" / "runs" / "x"
+    reserve(config_of(*tiny, "logger=wandb"), folder)
+    assert attempt(folder, "terminate@20") is None
+    record = attempt(folder)
+    assert record.finished, record.error
+    parts = [read_offline_run(path) for path in sorted(run_files(tmp_path / "outputs"))]
+    assert [part.run_id for part in parts] == [record.run_id] * 2
+    assert [part.exit_code for part in parts] == [130, 0]
+    steps = [[row["trainer/global_step"] for row in part.history if "train/loss" in row] for part in parts]
+    assert steps == [[1, 10, 20], [30, 32]]
+    assert parts[1].summary["validation"]["bits_per_byte"] == record.validation["bits_per_byte"]
 
 
 def test_what_was_changed_or_damaged_is_not_gone_on_with(attempt, tielab, tiny, tmp_path):
