@@ -35,7 +35,7 @@ class CheckedSweeper(BasicSweeper):
 
     def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
         """Each job's overrides with its whole resolved config; refused unless all can be run here."""
-        from tielab import launch
+        from tielab.checks import check_requests
 
         assert self.config is not None
         requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
@@ -44,7 +44,7 @@ class CheckedSweeper(BasicSweeper):
         if isinstance(self.launcher, ParallelLauncher):
             self.launcher.check(batch)
         remote = isinstance(self.launcher, ParallelLauncher) and self.launcher.REMOTE
-        launch.check_requests([config for _, config in requested], remote=remote)
+        check_requests([config for _, config in requested], remote=remote)
         return requested
 
     def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:

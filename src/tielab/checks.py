@@ -3,14 +3,18 @@
 Imports no torch, so that a wrong request costs no start-up.
 """
 
+import functools
+import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, Config, lookup, suggest_key
 from tielab.errors import RequestError
+from tielab.slots import num_gpus
 
 
 def check_config(config: dict[str, Any]) -> None:
@@ -209,3 +213,41 @@ def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -
 def _check_resume(resume_from: str | None) -> None:
     if resume_from is not None and not Path(resume_from).is_file():
         raise RequestError(f"resume_from={resume_from}: no such file")
+
+
+def check_requests(configs: Sequence[dict[str, Any]], *, remote: bool = False) -> None:
+    """Raise RequestError unless each of these configs can be run.
+
+    Args:
+        remote: on other machines, whose devices are not known here.
+    """
+    for config in configs:
+        check_config(config)
+        if not remote:
+            _check_machine(config["trainer"])
+    for config in configs:
+        num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
+        _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
+
+
+@functools.cache
+def _prepare_data(data_config: str, num_processes: int) -> None:
+    from tielab.data.prepare import check_fits, prepare
+
+    data = json.loads(data_config)
+    check_fits(prepare(data), data, num_processes)
+
+
+def _check_machine(trainer: dict[str, Any]) -> None:
+    found = num_gpus() if trainer["accelerator"] == "gpu" else None
+    if found is not None and found < trainer["devices"]:
+        raise RequestError(
+            f"trainer.devices={trainer['devices']} GPUs were asked for, {found} found on this machine; "
+            "use trainer=cpu or trainer=ddp_cpu"
+        )
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
+    if trainer["num_nodes"] > 1 and missing:
+        raise RequestError(
+            f"trainer.num_nodes={trainer['num_nodes']} needs the environment variables "
+            f"{', '.join(missing)} on every node"
+        )

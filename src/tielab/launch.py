@@ -6,9 +6,6 @@ process group of one job cannot reach the next.
 """
 
 import contextlib
-import ctypes
-import functools
-import json
 import logging
 import math
 import os
@@ -27,7 +24,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from tielab import processes
-from tielab.checks import check_config
+from tielab.checks import check_requests
 from tielab.config import config_hash, follow_links, plain, register
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
@@ -97,60 +94,6 @@ def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dic
         overridden = {override.partition("=")[0].lstrip("+") for override in overrides}
         follow_links(config, read_record(repeated).config, overridden)
     return config
-
-
-def check_requests(configs: Sequence[dict[str, Any]], *, remote: bool = False) -> None:
-    """Raise RequestError unless each of these configs can be run.
-
-    Args:
-        remote: on other machines, whose devices are not known here.
-    """
-    for config in configs:
-        check_config(config)
-        if not remote:
-            _check_machine(config["trainer"])
-    for config in configs:
-        num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
-        _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
-
-
-@functools.cache
-def _prepare_data(data_config: str, num_processes: int) -> None:
-    from tielab.data.prepare import check_fits, prepare
-
-    data = json.loads(data_config)
-    check_fits(prepare(data), data, num_processes)
-
-
-def _check_machine(trainer: dict[str, Any]) -> None:
-    found = num_gpus() if trainer["accelerator"] == "gpu" else None
-    if found is not None and found < trainer["devices"]:
-        raise RequestError(
-            f"trainer.devices={trainer['devices']} GPUs were asked for, {found} found on this machine; "
-            "use trainer=cpu or trainer=ddp_cpu"
-        )
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
-    if trainer["num_nodes"] > 1 and missing:
-        raise RequestError(
-            f"trainer.num_nodes={trainer['num_nodes']} needs the environment variables "
-            f"{', '.join(missing)} on every node"
-        )
-
-
-def num_gpus() -> int:
-    """GPUs that a process started now could use, asked of the driver: importing torch would take seconds."""
-    for library, init, count in (
-        ("libcuda.so.1", "cuInit", "cuDeviceGetCount"),
-        ("libamdhip64.so", "hipInit", "hipGetDeviceCount"),
-    ):
-        try:
-            driver = ctypes.CDLL(library)
-        except OSError:
-            continue
-        found = ctypes.c_int(0)
-        if getattr(driver, init)(0) == 0 and getattr(driver, count)(ctypes.byref(found)) == 0:
-            return found.value
-    return 0
 
 
 def run_job(cfg: DictConfig) -> float:

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from tielab.errors import FINISHED, INTERRUPTED
-from tielab.slots import device_names, devices_folder, hold
+from tielab.slots import device_names, devices_folder, hold, num_gpus
 
 STALE_VARIABLES = (
     "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
@@ -85,8 +85,6 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> int:
 
 
 def _gpus(count: int, inline: bool, received: list[int]) -> contextlib.AbstractContextManager[list[str]]:
-    from tielab.launch import num_gpus
-
     names = device_names(num_gpus())
     if inline:  # this process has asked the driver already, and will use the first one whatever is set now
         names = names[:count]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tielab import launch
+from tielab.checks import check_requests
 from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME
 from tielab.run import state_of
@@ -49,4 +50,4 @@ def _check_unfinished(folders: Sequence[Path]) -> None:
     configs = [read_run_yaml(folder / RUN_CONFIG_NAME) for folder in unfinished]
     for folder, config in zip(unfinished, configs, strict=True):
         check_places(config, folder / RUN_CONFIG_NAME, set())
-    launch.check_requests(configs)
+    check_requests(configs)

@@ -29,9 +29,9 @@ with hold(names.split(","), int(count), Path(folder)) as held:
 RUN = """
 import subprocess, sys
 from pathlib import Path
-from tielab import launch, processes
+from tielab import processes
 folder = Path(sys.argv[1])
-launch.num_gpus = lambda: 2
+processes.num_gpus = lambda: 2
 processes.devices_folder = lambda: folder
 RANK = '''
 import os, sys, time
