@@ -65,6 +65,11 @@ class ParallelLauncher(Launcher):
                     f"hydra.launcher.{key}={self.params[key]} differs from "
                     f"parallel_jobs={config.parallel_jobs}; set parallel_jobs only, the launcher follows it"
                 )
+        if config.launch.name == "inline":
+            raise RequestError(
+                f"launch=inline runs a job in the process that starts it, which hydra/launcher={name} must "
+                "watch; drop one of them"
+            )
         if not config.parallel_jobs > 0:
             raise RequestError(
                 f"parallel_jobs={config.parallel_jobs} is out of range: it must be greater than 0"

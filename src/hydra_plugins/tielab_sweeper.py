@@ -21,9 +21,9 @@ class CheckedSweeper(BasicSweeper):
         from tielab.sweep import add_request
 
         assert self.config is not None
+        request = launch.request_of(self.config, arguments)
         (batch,) = self.split_arguments(self.parse(arguments), None)
         requested = self.check(batch)
-        request = launch.request_of(self.config, arguments)
         with launch.open_sweep(self.config, request) as sweep:
             jobs = launch.assign_jobs(sweep, requested)
             add_request(sweep, request)
@@ -31,7 +31,8 @@ class CheckedSweeper(BasicSweeper):
 
     def parse(self, arguments: list[str]) -> list[Override]:
         assert self.hydra_context is not None
-        return OverridesParser.create(self.hydra_context.config_loader).parse_overrides(arguments)
+        given = [*self._parse_config(), *arguments]
+        return OverridesParser.create(self.hydra_context.config_loader).parse_overrides(given)
 
     def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
         """Each job's overrides with its whole resolved config; refused unless all can be run here."""
@@ -84,7 +85,7 @@ class SearchSweeper(CheckedSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         from tielab import launch, search
-        from tielab.errors import RequestError
+        from tielab.errors import FAILED, RequestError
         from tielab.sweep import add_request, exit_status, identity_of, refuse_another
 
         assert self.config is not None
@@ -99,9 +100,9 @@ class SearchSweeper(CheckedSweeper):
         if self.num_trials < 1:
             raise RequestError(f"hydra.sweeper.num_trials={self.num_trials} is out of range: at least 1")
         (batch,) = self.split_arguments([o for o in parsed if o not in continuous], None)
+        request = launch.request_of(self.config, arguments)
         for end in ("low", "high"):  # the whole request is refused if an end of an interval would be
             self.check([[*o, *(f"{i.key}={getattr(i, end)!r}" for i in intervals)] for o in batch])
-        request = launch.request_of(self.config, arguments)
         with launch.open_sweep(self.config, request) as sweep:
             if identity_of(request) not in map(identity_of, sweep.requests):
                 refuse_another(sweep)
@@ -123,8 +124,9 @@ class SearchSweeper(CheckedSweeper):
                 print("\n".join(cell.describe() for cell in cells))
             states = [sweep.state(job) for job in sweep.jobs]
             # A rate at which the training diverges is a result of the search.
+            found = 0 if all(cell.has_value for cell in cells) else FAILED
             settled = exit_status([state for state in states if state.status != "diverged"])
-            launch.outcome.exit_status = settled or broken
+            launch.outcome.exit_status = settled or broken or found
 
 
 def _quoted(text: str) -> str:

@@ -1,7 +1,5 @@
 """Checkpoints: written whole or not at all, refused unless whole, harmless and of the model asked for."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT
+from tielab.record import written_whole
 from tielab.training.task import CHECKPOINT_KEY, check_identity
 from tielab.trust import is_within
 
@@ -36,17 +35,11 @@ class WholeCheckpointIO(TorchCheckpointIO):
     ) -> None:
         path = self._checked(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with written_whole(path) as file:
                 torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException as error:
-            Path(name).unlink(missing_ok=True)
-            if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
                 raise error.__context__ from None  # torch hides a full disk behind words of its own
             raise
 

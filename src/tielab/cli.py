@@ -90,10 +90,13 @@ def resume(folder: Path) -> None:
     tielab resume outputs/runs/X
     """
     from tielab.errors import INTERRUPTED
+    from tielab.launch import interrupted_by_sigterm
     from tielab.resume import resume as go_on
 
     try:
-        sys.exit(go_on(folder))
+        with interrupted_by_sigterm():
+            status = go_on(folder)
+        sys.exit(status)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -212,11 +212,12 @@ class Config:
     """Named Lightning loggers beside metrics.csv; ``~logger.NAME`` switches one off."""
     seed: int = MISSING
     resume: bool = MISSING
-    """True: go on with the newest unfinished run or sweep of this request below ``output_dir``, if any."""
+    """True: go on with the newest run or sweep of this request below ``output_dir``, if there is one."""
     resume_from: str | None = MISSING
     """A checkpoint of another folder to go on from: weights, optimizer, step."""
     on_failure: OnFailure = MISSING
-    """``continue``: the other jobs of the sweep run all the same; ``stop``: none is begun after it."""
+    """``continue``: the other jobs of the sweep run all the same; ``stop``: none is begun after it, and
+    those that run beside it are stopped with a checkpoint."""
     output_dir: str = MISSING
     """Runs, sweeps and the W&B folder go below it."""
     parallel_jobs: int = MISSING
@@ -396,6 +397,11 @@ def lookup(config: dict[str, Any], dotted: str) -> Any:
     for key in dotted.split("."):
         config = config[key]
     return config
+
+
+def yaml_text(value: Any) -> str:
+    """A plain value as it is written in YAML and on the command line."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
 def config_hash(config: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import platform
+import shutil
 import signal
 import sys
 import time
@@ -49,6 +50,7 @@ from tielab.record import (
 )
 from tielab.run import read_run_config
 from tielab.tracking.metrics_csv import MetricsCsv
+from tielab.tracking.rank import is_global_rank_zero
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
 from tielab.training.strategy import build_strategy
@@ -161,7 +163,16 @@ class Fit:
         step = self._read_progress(Path(asked))
         if step >= self.num_steps:
             raise RequestError(f"resume_from={asked} is of a complete run ({step} steps); nothing is left")
+        self._take_along_best(Path(asked))
         return Path(asked)
+
+    def _take_along_best(self, asked: Path) -> None:
+        """Copy the best checkpoint so far: the callback that goes on will write a better one or none."""
+        best, own = asked.with_name("best.ckpt"), self.folder / LAST_CHECKPOINT.with_name("best.ckpt")
+        if "best" in self.config["callbacks"] and best.is_file() and is_global_rank_zero():
+            read_checkpoint(best, self.task.identity)
+            own.parent.mkdir(exist_ok=True)
+            shutil.copyfile(best, own)
 
     def _read_progress(self, path: Path) -> int:
         # Lightning reads it again; this is to refuse a wrong one in our words, before anything starts.

@@ -10,7 +10,9 @@ import logging
 import math
 import os
 import shlex
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tielab import processes
 from tielab.checks import check_requests
 from tielab.config import config_hash, follow_links, plain, register
-from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
+from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError, printable
 from tielab.explain import explain
 from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record, read_record, write_atomic
 from tielab.run import (
@@ -41,10 +43,11 @@ from tielab.run import (
 )
 from tielab.sweep import (
     MANIFEST_NAME,
+    RERUN_OF,
     STOPPED_NAME,
     Job,
     Sweep,
-    add_job,
+    add_jobs,
     begin_sweep,
     code_drift,
     exit_status,
@@ -108,11 +111,10 @@ def run_job(cfg: DictConfig) -> float:
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     if hydra_config.mode == RunMode.MULTIRUN:
-        return objective(run_sweep_job(folder, _rerun_of(hydra_config)))
+        return objective(run_sweep_job(folder))
     record = None
     try:
         record = _run_single(cfg, hydra_config, folder)
-        outcome.exit_status = FINISHED if record.finished else FAILED
     except (RequestError, OSError) as error:
         print(f"error: {_explained(error)}", file=sys.stderr)
         outcome.exit_status = REFUSED
@@ -138,7 +140,7 @@ def _explained(error: Exception) -> str:
 def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     config = resolve(cfg, hydra_config, hydra_config.overrides.task)
     check_requests([config])
-    found = _run_to_resume(config, folder) if config["resume"] else None
+    found = _run_to_resume(config, folder, hydra_config) if config["resume"] else None
     if found is None:
         reserve(config, folder)
     elif may_run(state_of(found)):
@@ -147,14 +149,14 @@ def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     try:
         return run_single(folder, _rerun_of(hydra_config))
     except RequestError:
-        if not (folder / RECORD_NAME).exists():  # it was refused before it began
+        if found is None and not (folder / RECORD_NAME).exists():  # it was refused before it began
             (folder / RUN_CONFIG_NAME).unlink()
             _remove_empty(folder)
         raise
 
 
-def run_single(folder: Path, rerun_of: str | None = None) -> Record:
-    """Run, or go on with, the run of a folder, and print its table.
+def run_single(folder: Path, rerun_of: str | None = None, sweep: str | None = None) -> Record:
+    """Run, or go on with, the run of a folder, print its table, and set this command's exit status.
 
     Raises:
         RequestError, KeyboardInterrupt: as ``run_folder``.
@@ -162,10 +164,11 @@ def run_single(folder: Path, rerun_of: str | None = None) -> Record:
     outcome.folders.append(folder)
     _announce_single(folder)
     try:
-        record = run_folder(folder, rerun_of=rerun_of)
+        record = run_folder(folder, sweep, rerun_of)
     except KeyboardInterrupt:
         print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
         raise
+    outcome.exit_status = exit_status([state_of(folder)])
     if (folder / RECORD_NAME).exists():
         print_comparison([folder])
     return record
@@ -177,13 +180,15 @@ def _announce_single(folder: Path) -> None:
     print(f"run: {shown(folder)}{words.get(state.status, f' (was {state.status}, goes on)')}", flush=True)
 
 
-def _run_to_resume(config: dict[str, Any], folder: Path) -> Path | None:
-    """The run that ``resume=true`` goes on with: the folder named, or the newest of the same config."""
+def _run_to_resume(config: dict[str, Any], folder: Path, hydra_config: Any) -> Path | None:
+    """The run that ``resume=true`` goes on with: in the folder named, else the newest of the config."""
     if (folder / RUN_CONFIG_NAME).is_file():
         changed = differences(read_run_config(folder), config)
         if changed:
             raise RequestError(f"{shown(folder)} holds another run: {'; '.join(changed)}; choose another")
         return folder
+    if _is_named(hydra_config, "hydra.run.dir"):
+        return None
     digest = config_hash(config)
     for path in sorted(folder.parent.glob("*"), reverse=True):  # the names begin with the time of the start
         with contextlib.suppress(RequestError):
@@ -192,7 +197,12 @@ def _run_to_resume(config: dict[str, Any], folder: Path) -> Path | None:
     return None
 
 
-def run_sweep_job(folder: Path, rerun_of: str | None = None) -> Record | None:
+def _is_named(hydra_config: Any, key: str) -> bool:
+    """Whether the command itself says where to write."""
+    return any(override.startswith(f"{key}=") for override in hydra_config.overrides.hydra)
+
+
+def run_sweep_job(folder: Path) -> Record | None:
     """Run one job of a sweep, whatever process this is; None if it was refused or not begun.
 
     Raises:
@@ -206,10 +216,10 @@ def run_sweep_job(folder: Path, rerun_of: str | None = None) -> Record | None:
     record = None
     try:
         with processes.stopping_when(stopped.exists):
-            record = run_folder(folder, sweep=sweep.folder.name, rerun_of=rerun_of)
+            record = run_folder(folder, sweep.folder.name, sweep.rerun_of)
     except (RequestError, OSError) as error:
         print(f"error: {_explained(error)}", file=sys.stderr)
-    crashed = state_of(folder).status not in ("finished", "diverged")
+    crashed = state_of(folder).status not in ("finished", "diverged", "running")
     if crashed and read_run_config(folder)["on_failure"] == "stop":
         write_atomic(stopped, f"{folder.name}\n")
         print(f"the sweep stops: on_failure=stop, and {shown(folder)} did not finish", file=sys.stderr)
@@ -222,14 +232,23 @@ def _announce_job(sweep: Sweep, folder: Path) -> None:
     overrides = " ".join(override for override in job.overrides if override not in shared) or "as given"
     status = state_of(folder).status
     goes_on = "" if status == "waiting" else f" (was {status}, goes on)"
-    print(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}", flush=True)
+    said = printable(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}")
+    print(said, flush=True)
 
 
 def request_of(cfg: DictConfig, arguments: Sequence[str]) -> list[str]:
-    """What a command asks for: how to sweep, its overrides, and the run whose config they change."""
+    """What a command asks for: how to sweep, its overrides, and the run whose config they change.
+
+    Raises:
+        RequestError: it asks for folders of its own for the jobs, or for batches of them.
+    """
+    if _is_named(cfg.hydra, "hydra.sweep.subdir"):
+        raise RequestError("hydra.sweep.subdir is not taken: a job keeps the folder that the sweep gives it")
+    if cfg.hydra.sweeper.max_batch_size is not None:
+        raise RequestError("hydra.sweeper.max_batch_size is not taken: parallel_jobs does that")
     how = [o for o in cfg.hydra.overrides.hydra if not o.startswith(("hydra.mode=", "hydra.sweep."))]
     repeated = _rerun_of(cfg.hydra)
-    return [*how, *arguments, *([f"rerun_of={repeated}"] if repeated else [])]
+    return [*how, *arguments, *([f"{RERUN_OF}{repeated}"] if repeated else [])]
 
 
 @contextlib.contextmanager
@@ -245,23 +264,28 @@ def open_sweep(cfg: DictConfig, request: Sequence[str]) -> Iterator[Sweep]:
     """
     hydra_config = cfg.hydra
     folder = Path(hydra_config.sweep.dir)
-    if cfg.resume and not is_sweep(folder):
+    if cfg.resume and not _is_named(hydra_config, "hydra.sweep.dir"):
         folder = find_sweep(folder.parent, request) or folder
-    goes_on = cfg.resume and is_sweep(folder)
-    sweep = read_sweep(folder) if goes_on else begin_sweep(folder, request)
-    with hold_sweep(sweep):
-        yield sweep
-    if not sweep.jobs:
-        (folder / MANIFEST_NAME).unlink()
+    is_new = not (cfg.resume and is_sweep(folder))
+    if is_new:
+        begin_sweep(folder, request)
+    try:
+        with hold_sweep(folder) as sweep:
+            try:
+                yield sweep
+            finally:
+                if is_new and not sweep.jobs:  # it was refused before it began
+                    (folder / MANIFEST_NAME).unlink()
+    finally:
         _remove_empty(folder)
 
 
 @contextlib.contextmanager
-def hold_sweep(sweep: Sweep) -> Iterator[None]:
-    """Keep every other command from running this sweep meanwhile."""
-    with hold(sweep.folder):
-        (sweep.folder / STOPPED_NAME).unlink(missing_ok=True)
-        yield
+def hold_sweep(folder: Path) -> Iterator[Sweep]:
+    """The sweep of a folder, which no other command runs meanwhile."""
+    with hold(folder):
+        (folder / STOPPED_NAME).unlink(missing_ok=True)
+        yield read_sweep(folder)
 
 
 def assign_jobs(
@@ -278,14 +302,11 @@ def assign_jobs(
     found = find_jobs(sweep, requested)
     if sweep.jobs and not growing and all(job is None for job, _ in found):
         refuse_another(sweep)
-    jobs = []
-    for (job, config), (overrides, _) in zip(found, requested, strict=True):
-        if job is None:
-            job = add_job(sweep, overrides, config)
-        elif may_run(sweep.state(job)):
+    for job, config in found:
+        if job is not None and may_run(sweep.state(job)):
             renew(sweep, job, config)
-        jobs.append(job)
-    return jobs
+    new = iter(add_jobs(sweep, [requested[i] for i, (job, _) in enumerate(found) if job is None]))
+    return [next(new) if job is None else job for job, _ in found]
 
 
 def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
@@ -301,13 +322,12 @@ def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
 
 def say_what_is_there(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """How a sweep that is resumed stands, and whether the code is still the same."""
-    known = [job for job in jobs if sweep.state(job).status != "waiting"]
-    if known:
+    if any(sweep.state(job).status != "waiting" for job in jobs):
         print(f"resuming {shown(sweep.folder)}: {summary(sweep, jobs)[0]}")
         num_others = len(sweep.jobs) - len(jobs)
         if num_others:
             print(f"note: {num_others} more of its jobs were not asked for and are left alone")
-        drift = code_drift(sweep, known)
+        drift = code_drift(sweep, jobs)
         if drift:
             print(drift, file=sys.stderr)
 
@@ -320,6 +340,8 @@ def run_unfinished(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> int:
     try:
         for returned in launch(to_run) or ():
             _ = returned.return_value  # raises what the task raised
+    except RequestError:
+        raise
     except Exception as error:  # a launcher's worker may die of anything
         print("FAILED launcher: " + "".join(traceback.format_exception(error)), file=sys.stderr)
         return FAILED
@@ -369,6 +391,19 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
+@contextlib.contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does, also while no run has it."""
+    previous = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, previous)
+
+
 def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config_name: str = "config") -> int:
     """Run the command line of ``train.py`` and return its exit status.
 
@@ -388,7 +423,8 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         check_arguments(sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
+        with interrupted_by_sigterm():
+            hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:

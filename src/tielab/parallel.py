@@ -20,10 +20,8 @@ from secrets import token_hex
 from types import FrameType
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-
 from tielab import processes
-from tielab.slots import hold, slots_folder, try_lock
+from tielab.slots import hold_slots, slots_folder, try_lock
 
 SECONDS_TO_STOP = processes.SECONDS_TO_STOP + 10
 
@@ -73,7 +71,7 @@ def open_turns(parallel_jobs: int) -> Iterator[Turns]:
         print("interrupted; the jobs write their checkpoints", file=sys.stderr, flush=True)
         alive.close()
         deadline = time.monotonic() + SECONDS_TO_STOP
-        with hold(turns.names, len(turns.names), folder, give_up=lambda: time.monotonic() > deadline):
+        with hold_slots(turns.names, len(turns.names), folder, give_up=lambda: time.monotonic() > deadline):
             pass
 
     descriptor = try_lock(folder / "alive")
@@ -147,9 +145,8 @@ def run_in_turn(task_function: Callable[[Any], float], turns: Turns, cfg: Any) -
             _leave_with_parent(os.getppid())
             _restore_visible_gpus(turns.visible_gpus)
             processes.stop_asked = turns.is_over
-            if turns.is_over() or not held.enter_context(hold(turns.names, 1, turns.folder, turns.is_over)):
-                with contextlib.suppress(OSError):
-                    Path(HydraConfig.get().runtime.output_dir).rmdir()  # Hydra has just made it
+            turn = hold_slots(turns.names, 1, turns.folder, turns.is_over)
+            if turns.is_over() or not held.enter_context(turn):
                 raise KeyboardInterrupt
         try:
             return task_function(cfg)

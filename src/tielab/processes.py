@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from tielab.errors import FINISHED, INTERRUPTED
-from tielab.slots import device_names, devices_folder, hold, num_gpus
+from tielab.slots import device_names, devices_folder, hold_slots, num_gpus
 
 STALE_VARIABLES = (
     "LOCAL_RANK", "RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PL_GLOBAL_SEED",
@@ -30,8 +30,8 @@ STALE_VARIABLES = (
 )  # fmt: skip
 """Would tell a job's processes that somebody else has started them."""
 
-SECONDS_TO_STOP = 60.0
-"""Between a request to stop and a kill: time for a step and its checkpoint."""
+SECONDS_TO_STOP = 300.0
+"""Between a request to stop and a kill: time for a validation or some steps, and a checkpoint."""
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
@@ -58,37 +58,50 @@ def stopping_when(condition: Callable[[], bool]) -> Iterator[None]:
         stop_asked = earlier
 
 
-def start_and_wait(config: dict[str, Any], folder: Path) -> int:
-    """Start one process per device, wait for all, and return the first exit status that is not 0.
+@dataclass(frozen=True)
+class Ending:
+    """How the processes of a run have ended."""
+
+    status: int
+    """The first exit status that is not 0, negative for a signal."""
+    stopped: bool = False
+    """Whether this process was asked to stop, and not just one of theirs."""
+
+
+def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
+    """Start one process per device and wait for all; a signal to this process stops them.
 
     Each GPU is this run's alone until its processes have ended; waits while other runs have them.
     """
     # Else Python would import what lies in the current folder, which may be a stranger's run.
     os.environ["PYTHONSAFEPATH"] = "1"
     trainer, inline = config["trainer"], config["launch"] == "inline"
+    received: list[int] = []
     with contextlib.ExitStack() as held:
+        if not inline:  # there the run has handlers of its own
+            held.enter_context(_signals_go_to(received))
         gpus: list[str] | None = None
         if trainer["accelerator"] == "gpu":
-            received: list[int] = []
-            with _signals_go_to(received):
-                gpus = held.enter_context(_gpus(trainer["devices"], inline, received))
+            gpus = held.enter_context(_gpus(trainer["devices"], inline, received))
             if not gpus:
-                return INTERRUPTED
+                return Ending(INTERRUPTED, stopped=True)
         if inline:
             from tielab.experiment import run_rank
 
-            return run_rank(folder)
+            status = run_rank(folder)
+            return Ending(status, stopped=status == INTERRUPTED)
         if config["launch"] == "torchrun":
-            return _wait_for([_torchrun(trainer, folder, gpus)])
+            return _wait_for([_torchrun(trainer, folder, gpus)], received)
         start = _fork if config["launch"] == "forkserver" else _spawn
-        return _wait_for([start(folder, environment) for environment in rank_environments(trainer, gpus)])
+        children = [start(folder, environment) for environment in rank_environments(trainer, gpus)]
+        return _wait_for(children, received)
 
 
 def _gpus(count: int, inline: bool, received: list[int]) -> contextlib.AbstractContextManager[list[str]]:
     names = device_names(num_gpus())
     if inline:  # this process has asked the driver already, and will use the first one whatever is set now
         names = names[:count]
-    return hold(
+    return hold_slots(
         names,
         count,
         devices_folder(),
@@ -203,32 +216,33 @@ def die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _wait_for(children: list[Child]) -> int:
-    """Wait for all children; a failed one ends the others, a signal to this process ends all."""
-    received: list[int] = []
+def _wait_for(children: list[Child], received: list[int]) -> Ending:
+    """Wait for all children; a failed one ends the others, a signal to this process ends all.
+
+    Args:
+        received: the signals to this process, as they come.
+    """
     first_failure = FINISHED
-    with _signals_go_to(received):
-        asked_at: float | None = None
-        while any(child.poll() is None for child in children):
-            if not received and stop_asked():
-                received.append(signal.SIGTERM)
-            living = [child for child in children if child.poll() is None]
-            failed = next((status for child in children if (status := child.poll())), FINISHED)
-            first_failure = first_failure or failed
-            if asked_at is None and (received or failed):
-                asked_at = time.monotonic()
-                _send(living, signal.SIGTERM)
-            # A rank that waits for a dead one in a collective cannot stop by itself.
-            patience = SECONDS_TO_STOP if received else 5.0
-            # SLURM sends several different signals before it kills; a person repeats one.
-            if len(received) > len(set(received)) or (
-                asked_at is not None and time.monotonic() - asked_at > patience
-            ):
-                _send(living, signal.SIGKILL)
-            time.sleep(0.02)
-    if received:
-        return INTERRUPTED
-    return first_failure or next((status for child in children if (status := child.poll())), FINISHED)
+    asked_at: float | None = None
+    while any(child.poll() is None for child in children):
+        if not received and stop_asked():
+            received.append(signal.SIGTERM)
+        living = [child for child in children if child.poll() is None]
+        failed = next((status for child in children if (status := child.poll())), FINISHED)
+        first_failure = first_failure or failed
+        if asked_at is None and (received or failed):
+            asked_at = time.monotonic()
+            _send(living, signal.SIGTERM)
+        # A rank that waits for a dead one in a collective cannot stop by itself.
+        patience = SECONDS_TO_STOP if received else 5.0
+        # SLURM sends several different signals before it kills; a person repeats one.
+        if len(received) > len(set(received)) or (
+            asked_at is not None and time.monotonic() - asked_at > patience
+        ):
+            _send(living, signal.SIGKILL)
+        time.sleep(0.02)
+    first_failure = first_failure or next((s for child in children if (s := child.poll())), FINISHED)
+    return Ending(first_failure, stopped=bool(received))
 
 
 def _send(children: Sequence[Child], number: int) -> None:

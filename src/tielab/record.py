@@ -4,12 +4,14 @@ A report reads records and nothing else. Writing is atomic: a reader sees the ol
 new one, never half of one. Imports no torch.
 """
 
+import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tielab.errors import RequestError
 
@@ -140,12 +142,13 @@ class Record:
         return self.status == "finished"
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write a text file so that a crash or a full disk leaves the old file or the new one."""
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the path's place at the end: a crash or a full disk leaves the old one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)
@@ -153,6 +156,12 @@ def write_atomic(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file so that a crash or a full disk leaves the old file or the new one."""
+    with written_whole(path) as file:
+        file.write(text.encode())
 
 
 def write_record(folder: Path, record: Record, name: str = RECORD_NAME) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tielab import launch
 from tielab.checks import check_requests
-from tielab.errors import FAILED, FINISHED, RequestError
+from tielab.errors import RequestError
 from tielab.record import RUN_CONFIG_NAME
 from tielab.run import state_of
-from tielab.sweep import STUDY_NAME, Job, is_sweep, may_run, read_sweep
-from tielab.trust import check_places, read_run_yaml
+from tielab.sweep import RERUN_OF, STUDY_NAME, Job, Sweep, is_sweep, may_run, read_sweep
+from tielab.trust import check_places, read_run_yaml, refuse_links
 
 
 def resume(folder: Path) -> int:
@@ -20,28 +20,39 @@ def resume(folder: Path) -> int:
         RequestError: neither a run nor a sweep is there, or it cannot be run here.
         KeyboardInterrupt: stopped by a signal.
     """
+    refuse_links(folder)
     if is_sweep(folder):
         return _resume_sweep(folder)
     if not (folder / RUN_CONFIG_NAME).is_file():
         raise RequestError(f"{folder}: neither a run nor a sweep is there; name the folder of one")
     _check_unfinished([folder])
-    return FINISHED if launch.run_single(folder).finished else FAILED
+    home = folder.absolute().parent
+    sweep = read_sweep(home) if is_sweep(home) else None
+    launch.run_single(folder, *((sweep.rerun_of, home.name) if sweep else ()))
+    return launch.outcome.exit_status
 
 
 def _resume_sweep(folder: Path) -> int:
-    sweep = read_sweep(folder)
+    found = read_sweep(folder)
+    command = f"python train.py -m {_command(found)}"
     if (folder / STUDY_NAME).exists():
-        command = f"-m {shlex.join(sweep.requests[0])} hydra.sweep.dir={folder} resume=true"
-        raise RequestError(f"{folder} is a search; go on with it with: python train.py {command}")
+        raise RequestError(f"{folder} is a search; go on with it by its command: {command}")
+    if not found.jobs:
+        raise RequestError(f"{folder} has no jobs yet; begin them by its command: {command}")
 
     def one_after_the_other(jobs: Sequence[Job]) -> None:
         for job in jobs:
             launch.run_sweep_job(sweep.path(job))
 
-    with launch.hold_sweep(sweep):
+    with launch.hold_sweep(folder) as sweep:
         _check_unfinished([sweep.path(job) for job in sweep.jobs])
         launch.run_jobs(sweep, sweep.jobs, one_after_the_other)
     return launch.outcome.exit_status
+
+
+def _command(sweep: Sweep) -> str:
+    request = [part for part in sweep.requests[-1] if not part.startswith(RERUN_OF)]
+    return shlex.join([*request, f"hydra.sweep.dir={sweep.folder}", "resume=true"])
 
 
 def _check_unfinished(folders: Sequence[Path]) -> None:

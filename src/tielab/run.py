@@ -24,8 +24,8 @@ from typing import Any
 
 import yaml
 
-from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash
-from tielab.errors import FINISHED, INTERRUPTED, RequestError
+from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash, yaml_text
+from tielab.errors import FINISHED, INTERRUPTED, RequestError, printable
 from tielab.processes import start_and_wait
 from tielab.record import (
     ERROR_FILES,
@@ -126,7 +126,7 @@ class State:
             return "its process has died" if self.status == "failed" else ""
         told = self.refused or self.status == "diverged"
         what = error["message"] if told else f"{error['type']}: {error['message']}"
-        return " ".join(what.split())
+        return printable(" ".join(what.split()))
 
 
 def state_of(folder: Path) -> State:
@@ -135,17 +135,22 @@ def state_of(folder: Path) -> State:
     Raises:
         RequestError: its record cannot be read.
     """
-    if (folder / RECORD_NAME).is_file():
-        record = read_record(folder)
-    else:
-        elsewhere = next(folder.glob(NODE_RECORDS), None)
-        if elsewhere is None:
-            return State("waiting")
-        record = read_record(folder, elsewhere.name)
-    if record.status == "running" and not is_held(folder):
-        return State("failed", record)
+    record = _record_in(folder)
+    if record is not None and record.status == "running" and not is_held(folder):
+        record = _record_in(folder)  # written once more since, if it has ended between the two looks
+        if record is not None and record.status == "running":
+            return State("failed", record)
+    if record is None:
+        return State("waiting")
     diverged = record.status == "failed" and record.error is not None and record.error["type"] == DIVERGED
     return State("diverged" if diverged else record.status, record)
+
+
+def _record_in(folder: Path) -> Record | None:
+    if (folder / RECORD_NAME).is_file():
+        return read_record(folder)
+    elsewhere = next(folder.glob(NODE_RECORDS), None)
+    return None if elsewhere is None else read_record(folder, elsewhere.name)
 
 
 def is_held(folder: Path) -> bool:
@@ -198,15 +203,16 @@ def run_folder(folder: Path, sweep: str | None = None, rerun_of: str | None = No
             cannot be run; of a run that had not begun only ``run.yaml`` is left.
         KeyboardInterrupt: the run was stopped by a signal; its record says interrupted.
     """
+    folder = folder.absolute()  # callbacks remember paths in it, from whatever folder it is resumed
     config = read_run_config(folder)
     with hold(folder):
-        if (folder / RECORD_NAME).exists():
-            record = read_record(folder)
-            if state_of(folder).settled:
-                return record
-            record = _next_attempt(record, config, folder)
-        else:
+        state = state_of(folder)
+        if state.record is None:
             record = first_record(config, sweep, rerun_of)
+        elif state.settled:
+            return state.record
+        else:
+            record = _next_attempt(state.record, config, folder)
         try:
             write_record(folder, record)
         except OSError:
@@ -253,7 +259,13 @@ def _next_attempt(record: Record, config: dict[str, Any], folder: Path) -> Recor
             f"{folder} is a run of {config['trainer']['num_nodes']} nodes, which share no folder; "
             f"start a new one on each with resume_from={folder / LAST_CHECKPOINT}"
         )
-    for path in folder.glob(ERROR_FILES):
+    if record.code_hash != code_hash():
+        print(
+            f"note: {shown(folder)} goes on with other code (was {record.code_hash}, is now {code_hash()})",
+            file=sys.stderr,
+        )
+    # What other processes failed with, and what a kill left of a checkpoint that was being written.
+    for path in [*folder.glob(ERROR_FILES), *(folder / LAST_CHECKPOINT).parent.glob(".*.ckpt.*")]:
         path.unlink()
     earlier = Attempt(
         started_at=record.started_at,
@@ -289,14 +301,10 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """``key was A, is now B`` for every key that decides what is computed and differs."""
     old, new = computed(then), computed(now)
     return [
-        f"{key} was {_yaml(old.get(key))}, is now {_yaml(new.get(key))}"
+        f"{key} was {yaml_text(old.get(key))}, is now {yaml_text(new.get(key))}"
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     ]
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
 @functools.cache
@@ -330,26 +338,29 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
     Raises:
         RequestError, KeyboardInterrupt: as ``run_folder``.
     """
-    status = start_and_wait(config, folder)
+    ending = start_and_wait(config, folder)
     record = read_record(folder)
+    stopped = ending.stopped or ending.status == INTERRUPTED
     if os.environ.get("NODE_RANK", "0") != "0" and config["trainer"]["num_nodes"] > 1:
         # The first node's first process keeps the record of this run; a second one would count twice.
-        record.status = "finished" if status == FINISHED else "failed"
-        (folder / RECORD_NAME).unlink()
-        write_record(folder, record, NODE_RECORDS.replace("*", os.environ["NODE_RANK"]))
+        record.status = "interrupted" if stopped else "finished" if ending.status == FINISHED else "failed"
+        write_record(folder, record)
+        (folder / RECORD_NAME).rename(folder / NODE_RECORDS.replace("*", os.environ["NODE_RANK"]))
+        if ending.stopped:
+            raise KeyboardInterrupt
         return record
     if record.error is not None and record.error["type"] == RequestError.__name__:
         if record.num_steps is None and record.sweep is None and not record.attempts:
             _clear(folder)  # it had not begun, and all in the folder is ours
         raise RequestError(record.error["message"])
     if record.status == "running":  # its process was killed before it could write
-        record.status = "interrupted" if status == INTERRUPTED else "failed"
-        message = "stopped by a signal" if status == INTERRUPTED else describe_exit(status)
+        record.status = "interrupted" if stopped else "failed"
+        message = "stopped by a signal" if stopped else describe_exit(ending.status)
         record.error = {"type": "ProcessDied", "message": message, "traceback": ""}
         write_record(folder, record)
-    if record.finished and status not in (FINISHED, INTERRUPTED):  # another process broke after the first
+    if record.finished and not stopped and ending.status != FINISHED:  # another one broke after the first
         record.status, record.validation = "failed", None
-        record.error = {"type": "ProcessDied", "message": describe_exit(status), "traceback": ""}
+        record.error = {"type": "ProcessDied", "message": describe_exit(ending.status), "traceback": ""}
         write_record(folder, record)
     first_error = _first_error_elsewhere(folder)
     if record.status == "failed" and first_error is not None:
@@ -362,7 +373,7 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
         else:
             what = "{type}: {message}\n{traceback}".format(**record.error)
             print(f"FAILED {shown(folder)}: {what}", file=sys.stderr)
-    if record.status == "interrupted" or status == INTERRUPTED:
+    if ending.stopped:  # and not one of its processes alone: then the next job may begin
         raise KeyboardInterrupt
     return record
 

@@ -47,9 +47,13 @@ class Cell:
         """Trials to run now, as number and overrides: first those begun earlier and not finished."""
         import optuna
 
-        open_trials = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
-        numbers = {t.number: t.params for t in open_trials if t.params and t.number not in self._tried}
-        while len(numbers) < at_most and len(self._study.get_trials(deepcopy=False)) < num_trials:
+        numbers = {}
+        for known in self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+            if known.params.keys() != self._distributions.keys():  # torn by a kill, and never run
+                self._study.tell(known.number, state=optuna.trial.TrialState.FAIL)
+            elif known.number not in self._tried:
+                numbers[known.number] = known.params
+        while len(numbers) < at_most and self._num_trials() < num_trials:
             trial = self._study.ask(self._distributions)
             numbers[trial.number] = trial.params
         chosen = dict(list(numbers.items())[:at_most])
@@ -59,6 +63,18 @@ class Cell:
             for number, params in chosen.items()
         ]
 
+    def _num_trials(self) -> int:
+        """Those that were or will be run."""
+        return sum(trial.state.name != "FAIL" for trial in self._study.get_trials(deepcopy=False))
+
+    @property
+    def has_value(self) -> bool:
+        """Whether some trial gave a number."""
+        return any(math.isfinite(value) for value in self._values())
+
+    def _values(self) -> list[float]:
+        return [t.value for t in self._study.get_trials(deepcopy=False) if t.value is not None]
+
     def tell(self, number: int, state: State) -> None:
         """Give a trial its bits per byte, infinity if it diverged; one that crashed stays open."""
         if state.status in ("finished", "diverged"):
@@ -66,8 +82,8 @@ class Cell:
 
     def describe(self) -> str:
         """The best trial in words."""
-        values = [t.value for t in self._study.get_trials(deepcopy=False) if t.value is not None]
-        if not any(map(math.isfinite, values)):
+        values = self._values()
+        if not self.has_value:
             return f"{self.name}: no trial of {len(values)} gave a number"
         best = self._study.best_trial
         found = ", ".join(f"{key}={value:.4g}" for key, value in best.params.items())

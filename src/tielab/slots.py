@@ -33,7 +33,7 @@ def slots_folder() -> Path:
 
 
 @contextlib.contextmanager
-def hold(
+def hold_slots(
     names: Sequence[str],
     count: int,
     folder: Path,
@@ -103,6 +103,14 @@ def try_lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process holds this file, and hold it meanwhile."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def devices_folder() -> Path:

@@ -4,6 +4,7 @@
 is asked for later. What a job is, is the hash of its config; where it stands, its own folder says.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from tielab.run import (
 MANIFEST_NAME = "sweep.jsonl"
 STUDY_NAME = "study.jsonl"
 """Optuna's journal, if the sweep is a search."""
+RERUN_OF = "rerun_of="
+"""Begins the part of a request that names the run whose config it changes."""
 STOPPED_NAME = "stopped"
 """Names the job whose failure stopped the sweep (``on_failure=stop``); gone when it is resumed."""
 
@@ -47,6 +50,13 @@ class Sweep:
     folder: Path
     requests: list[list[str]] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
+
+    @property
+    def rerun_of(self) -> str | None:
+        """The run_id of the run whose config the jobs change."""
+        parts = (part for request in self.requests for part in request if part.startswith(RERUN_OF))
+        found = next(parts, None)
+        return None if found is None else found.removeprefix(RERUN_OF)
 
     def path(self, job: Job) -> Path:
         return self.folder / job.name
@@ -82,12 +92,20 @@ def read_sweep(folder: Path) -> Sweep:
         try:
             entry = json.loads(line)
             if "request" in entry:
-                sweep.requests.append(entry["request"])
+                sweep.requests.append([str(part) for part in entry["request"]])
             else:
-                sweep.jobs.append(Job(**entry))
+                sweep.jobs.append(_job(**entry))
         except (ValueError, TypeError):
             raise RequestError(f"{path} is not the list of a sweep; start a new one") from None
+    if not sweep.requests:
+        raise RequestError(f"{path} names no request; start a new sweep")
     return sweep
+
+
+def _job(name: str, overrides: list[str], config_hash: str) -> Job:
+    if not name.isdecimal():  # it would lead out of the sweep
+        raise ValueError(name)
+    return Job(name, [str(override) for override in overrides], str(config_hash))
 
 
 def begin_sweep(folder: Path, request: Sequence[str]) -> Sweep:
@@ -116,8 +134,9 @@ def find_sweep(sweeps: Path, request: Sequence[str]) -> Path | None:
     """The newest sweep that was asked for the same, whatever its run-only keys were."""
     asked = identity_of(request)
     for folder in sorted(sweeps.glob("*"), reverse=True):  # the names begin with the time of the start
-        if is_sweep(folder) and asked in map(identity_of, read_sweep(folder).requests):
-            return folder
+        with contextlib.suppress(RequestError):
+            if is_sweep(folder) and asked in map(identity_of, read_sweep(folder).requests):
+                return folder
     return None
 
 
@@ -160,34 +179,39 @@ def find_jobs(
 
 def refuse_another(sweep: Sweep) -> None:
     """Raise RequestError: the folder holds a sweep, and not the one asked for."""
-    raise RequestError(
-        f"{shown(sweep.folder)} holds another sweep ({' '.join(sweep.requests[0])}): none of its "
-        f"{len(sweep.jobs)} jobs is among those asked for; choose another folder"
-    )
+    asked = " ".join(sweep.requests[0])
+    raise RequestError(f"{shown(sweep.folder)} holds another sweep ({asked}); choose another folder")
 
 
 def add_request(sweep: Sweep, request: Sequence[str]) -> None:
     """Remember what was asked for, so that the same command finds this sweep again."""
     if identity_of(request) not in map(identity_of, sweep.requests):
-        _append(sweep, {"request": list(request)})
+        _append(sweep, [{"request": list(request)}])
         sweep.requests.append(list(request))
 
 
-def add_job(sweep: Sweep, overrides: list[str], config: dict[str, Any]) -> Job:
-    """Give a new job the next folder."""
-    taken = [int(path.name) for path in sweep.folder.glob("*") if path.name.isdecimal()]
-    number = max([*taken, *(int(job.name) for job in sweep.jobs)], default=-1) + 1
-    job = Job(str(number), overrides, config_hash(config))
-    _append(sweep, vars(job))
-    sweep.jobs.append(job)
-    reserve(config, sweep.path(job))
-    return job
+def add_jobs(sweep: Sweep, new: Sequence[tuple[list[str], dict[str, Any]]]) -> list[Job]:
+    """Give new jobs, by overrides and config, the next folders.
+
+    All are listed at once, after their folders are made: a kill in between leaves folders that nobody
+    knows, which the next call takes.
+    """
+    first = max((int(job.name) for job in sweep.jobs), default=-1) + 1
+    jobs = []
+    for number, (overrides, config) in enumerate(new, first):
+        job = Job(str(number), overrides, config_hash(config))
+        if sorted(path.name for path in sweep.path(job).glob("*")) == [RUN_CONFIG_NAME]:
+            (sweep.path(job) / RUN_CONFIG_NAME).unlink()
+        reserve(config, sweep.path(job))
+        jobs.append(job)
+    _append(sweep, map(vars, jobs))
+    sweep.jobs += jobs
+    return jobs
 
 
-def _append(sweep: Sweep, entry: dict[str, Any]) -> None:
-    path = sweep.folder / MANIFEST_NAME
-    text = json.dumps(entry) + "\n"
-    with path.open("r+b") as file:
+def _append(sweep: Sweep, entries: Iterable[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    with (sweep.folder / MANIFEST_NAME).open("r+b") as file:
         whole = file.read()
         # One write call after what is whole: a reader never sees half a line, a torn one is replaced.
         file.seek(whole.rfind(b"\n") + 1)
@@ -197,25 +221,17 @@ def _append(sweep: Sweep, entry: dict[str, Any]) -> None:
 
 def renew(sweep: Sweep, job: Job, config: dict[str, Any]) -> None:
     """Let an unfinished job go on with the run-only keys of a later request."""
-    folder = sweep.path(job)
-    folder.mkdir(exist_ok=True)
-    renew_run_yaml(config, folder)
+    renew_run_yaml(config, sweep.path(job))
 
 
 def code_drift(sweep: Sweep, jobs: Sequence[Job]) -> str | None:
-    """A line on jobs that were begun with other code than this, if there are any."""
+    """A line on finished jobs of other code than this, if there are any."""
     now = code_hash()
-    other = [
-        job.name
-        for job in jobs
-        if (record := sweep.state(job).record) is not None and record.code_hash not in (None, now)
-    ]
+    records = [(job.name, state.record) for job in jobs if (state := sweep.state(job)).status == "finished"]
+    other = [name for name, record in records if record is not None and record.code_hash not in (None, now)]
     if not other:
         return None
-    return (
-        f"note: the code has changed since job {', '.join(other)} ran (now {now}): finished ones are kept, "
-        "unfinished ones go on with the code of now"
-    )
+    return f"note: the code has changed since job {', '.join(other)} finished (now {now}); kept as it is"
 
 
 def summary(sweep: Sweep, jobs: Sequence[Job]) -> list[str]:

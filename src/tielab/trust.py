@@ -208,6 +208,13 @@ def check_arguments_stay_within(target: str, arguments: dict[str, Any], places: 
             _refuse_argument(target, key, value, places)
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise RequestError if a file below a stranger's folder is a link: going on would write through it."""
+    found = next((path for path in sorted(folder.rglob("*")) if path.is_symlink()), None)
+    if found is not None:
+        raise RequestError(f"{found} is a link, and would be written through; put a copy in its place")
+
+
 def is_within(path: str | Path, places: Sequence[Path]) -> bool:
     """Whether a path lies in one of the folders once every link is followed."""
     real = Path(path).resolve()

@@ -60,3 +60,23 @@ def test_a_failure_stops_the_sweep_if_asked_and_it_goes_on_later(main, tiny, tmp
     assert [len(record.attempts) for record in records] == [0, 1, 0]
     assert records[1].attempts[0]["error"]["message"] == "broken on purpose"
     assert len(list((tmp_path / "outputs" / "sweeps").iterdir())) == 1
+
+
+def test_a_signal_to_one_job_stops_that_job_alone(main, tiny, tmp_path, capfd):
+    assert main("-m", "seed=0,1", *tiny, "budget.tokens=1024", **{"0": "terminate"}) == 130
+    out, _ = capfd.readouterr()
+    (sweep,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    assert [read_record(sweep / job).status for job in "01"] == ["interrupted", "finished"]
+    assert "2 jobs: 1 finished, 1 interrupted" in out
+    assert (sweep / "0" / "checkpoints" / "last.ckpt").is_file()
+
+
+def test_what_hydras_sweeper_takes_and_what_not(main, tiny, tmp_path, capfd):
+    few = (*tiny, "budget.tokens=256", "budget.num_validations=1")
+    assert main("-m", *few, "hydra.sweeper.params={seed:'5,6'}") == 0
+    (sweep,) = (tmp_path / "outputs" / "sweeps").iterdir()
+    assert [read_record(sweep / job).seed for job in "01"] == [5, 6]
+    for override in ("hydra.sweeper.max_batch_size=1", "hydra.sweep.subdir=x"):
+        capfd.readouterr()
+        assert main("-m", "seed=0,1", *few, override) == 2
+        assert f"{override.partition('=')[0]} is not taken" in capfd.readouterr().err

@@ -8,6 +8,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tielab.record import read_record
+from tielab.search import Interval, open_cells
+from tielab.sweep import begin_sweep
 
 RATE = "optimizer.learning_rate"
 SEARCH = (
@@ -38,7 +40,7 @@ def test_a_search_survives_resumes_and_grows(main, tielab, tiny, tmp_path, capfd
     assert "job 1 of 2: " in out
     done = tielab("resume", sweep)
     assert done.returncode == 2
-    assert "is a search; go on with it with: python train.py -m hydra/sweeper=optuna" in done.stderr
+    assert "is a search; go on with it by its command: python train.py -m hydra/sweeper=optuna" in done.stderr
 
     before = {path: path.stat().st_mtime_ns for path in sweep.glob("*/record.json")}
     assert main(*command, "hydra.sweeper.num_trials=4") == 0
@@ -84,3 +86,19 @@ def test_wrong_searches(arguments, message, main, tiny, tmp_path, capfd):
     assert message in err
     assert [line for line in err.splitlines() if line.startswith("error: ")] == err.splitlines()[-1:]
     assert not list(tmp_path.glob("outputs/sweeps/*"))
+
+
+def test_a_trial_that_was_torn_by_a_kill_is_neither_run_nor_counted(tmp_path):
+    """Optuna stores one parameter after the other."""
+    sweep = begin_sweep(tmp_path / "sweep", ["x"])
+    intervals = [Interval("a", 0.0, 1.0, False), Interval("b", 0.0, 1.0, False)]
+    (cell,) = open_cells(sweep, [["seed=0"]], intervals, seed=0)
+    study = cell._study
+    study.ask({"a": optuna.distributions.FloatDistribution(0.0, 1.0)})
+    study.ask()
+    asked = [cell.next_trials(2, 1), cell.next_trials(2, 1), cell.next_trials(2, 1)]
+    assert [[number for number, _ in trials] for trials in asked] == [[2], [3], []]
+    for (_, overrides), *_ in asked[:2]:
+        assert [override.partition("=")[0] for override in overrides] == ["seed", "a", "b"]
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "FAIL", "RUNNING", "RUNNING"]
+    assert not cell.has_value

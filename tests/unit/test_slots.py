@@ -10,14 +10,14 @@ from collections import Counter
 import pytest
 
 from tielab.errors import RequestError
-from tielab.slots import device_names, devices_folder, hold
+from tielab.slots import device_names, devices_folder, hold_slots
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tielab.slots import hold
+from tielab.slots import hold_slots
 folder, names, count, seconds = sys.argv[1:]
-with hold(names.split(","), int(count), Path(folder)) as held:
+with hold_slots(names.split(","), int(count), Path(folder)) as held:
     print("held", *held, flush=True)
     with open(Path(folder) / "events", "a") as events:
         events.write("".join(f"+ {name}\\n" for name in held))
@@ -83,19 +83,21 @@ def test_a_killed_holder_leaves_its_slots_free(tmp_path):
     holder = start(HOLDER, tmp_path, "a,b", 2, 60)
     assert holder.stdout.readline() == "held a b\n"
     deadline, said = time.monotonic() + 1.5, []
-    with hold(["a", "b"], 1, tmp_path, lambda: time.monotonic() > deadline, lambda: said.append(1)) as held:
+    with hold_slots(
+        ["a", "b"], 1, tmp_path, lambda: time.monotonic() > deadline, lambda: said.append(1)
+    ) as held:
         assert held == []
     assert said == [1]
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     started = time.monotonic()
-    with hold(["a", "b"], 2, tmp_path) as held:
+    with hold_slots(["a", "b"], 2, tmp_path) as held:
         assert held == ["a", "b"]
     assert time.monotonic() - started < 1
 
 
 def test_a_signal_ends_the_wait_for_a_gpu(tmp_path):
-    with hold(["0", "1"], 2, tmp_path):
+    with hold_slots(["0", "1"], 2, tmp_path):
         job = start(RUN, tmp_path, CUDA_VISIBLE_DEVICES="0,1")
         assert job.stdout.readline() == "waiting for 1 of the GPUs 0, 1: other runs have them\n"
         job.send_signal(signal.SIGTERM)
@@ -104,7 +106,7 @@ def test_a_signal_ends_the_wait_for_a_gpu(tmp_path):
 
 
 def test_more_slots_than_there_are(tmp_path):
-    with pytest.raises(RequestError, match="3 of the slots a, b"), hold(["a", "b"], 3, tmp_path):
+    with pytest.raises(RequestError, match="3 of the slots a, b"), hold_slots(["a", "b"], 3, tmp_path):
         pass
 
 
@@ -124,5 +126,5 @@ def test_an_allocation_of_slurm_has_gpus_of_its_own(tmp_path, monkeypatch):
     outside = devices_folder()
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert devices_folder() != outside
-    with hold(["MIG-cd/1/0"], 1, tmp_path) as held:
+    with hold_slots(["MIG-cd/1/0"], 1, tmp_path) as held:
         assert held == ["MIG-cd/1/0"]

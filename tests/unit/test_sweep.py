@@ -86,6 +86,21 @@ def test_a_line_torn_by_a_kill_is_as_if_it_were_not(tmp_path):
         read_sweep(sweep.folder)
 
 
+def test_folders_of_a_killed_start_are_taken_again(tmp_path):
+    sweep = begin_sweep(tmp_path / "sweep", ["seed=0,1"])
+    assign_jobs(sweep, asked(0))
+    for name in ("1", "2"):  # made, and killed before they were listed
+        (sweep.folder / name).mkdir()
+        (sweep.folder / name / "run.yaml").write_text("half")
+    assert [job.name for job in read_sweep(sweep.folder).jobs] == ["0"]
+    assert [job.name for job in assign_jobs(read_sweep(sweep.folder), asked(0, 1, 2))] == ["0", "1", "2"]
+    assert read_run_config(sweep.folder / "2")["seed"] == 2
+    (sweep.folder / "3").mkdir()
+    (sweep.folder / "3" / "mine.txt").touch()
+    with pytest.raises(RequestError, match="is not empty"):
+        assign_jobs(read_sweep(sweep.folder), asked(0, 3))
+
+
 def test_the_same_request_is_found_whatever_its_run_only_keys(tmp_path):
     first = begin_sweep(tmp_path / "1", ["seed=0,1", "logger=csv"])
     begin_sweep(tmp_path / "2", ["seed=0,1", "model.tied=true,false"])
@@ -126,7 +141,7 @@ def test_how_a_sweep_stands(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "code_hash", lambda: "another")
     monkeypatch.setattr(runs, "code_hash", lambda: "another")
     assert not diverged.settled  # other code may do better
-    assert "since job 0, 1, 2, 3 ran (now another)" in code_drift(sweep, jobs)
+    assert "since job 0 finished (now another)" in code_drift(sweep, jobs)
     assert json.loads((sweep.path(jobs[0]) / RECORD_NAME).read_text())["config_hash"] == config_hash(
         config(0)
     )

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from filelock import FileLock
 
 from tielab.data.corpus import (
     SPLITS,
@@ -35,6 +34,7 @@ from tielab.data.corpus import (
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
 from tielab.data.windows import evaluation_windows, num_training_windows
 from tielab.errors import RequestError
+from tielab.slots import alone
 
 FORMAT_VERSION = 1
 """Raised whenever an entry's files change for the same content."""
@@ -165,7 +165,7 @@ def _writing_to(cache_dir: Path) -> Iterator[None]:
 
 def _build_once(entry: Path, request: _Request) -> Prepared:
     entry.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(entry.with_name(entry.name + ".lock")):
+    with alone(entry.with_name(entry.name + ".lock")):
         prepared = _load(entry)
         if prepared is None:
             _remove_leftovers(entry)

@@ -63,7 +63,7 @@ class TieGuard(L.Callback):
         self._require_none(identity_problem(pl_module.model, self.tied), f"at step {trainer.global_step}")
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
-        if trainer.global_step == 1:
+        if trainer.global_step == 1 and not trainer.fit_loop.epoch_loop._should_accumulate():
             self._check(trainer, pl_module)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from tielab.config import yaml_text
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT, named_generator
 from tielab.models.sharding import is_sharded, shard
@@ -200,6 +201,8 @@ class LanguageModelTask(L.LightningModule):
         checkpoint[CHECKPOINT_KEY] = {
             "identity": self.identity,
             "tokens_seen": self.tokens_seen,
+            "folder": self.trainer.default_root_dir,
+            "unlogged_losses": self.unlogged_losses,
             "seconds": self.seconds,
             "validation_seconds": self.validation_seconds,
             "initial_loss": self.initial_loss,
@@ -212,7 +215,11 @@ class LanguageModelTask(L.LightningModule):
         if saved is None:
             raise RequestError("the checkpoint was not written by tielab: it says nothing about its tie")
         check_identity(saved["identity"], self.identity)
+        checkpoint["callbacks"] = _moved(
+            checkpoint.get("callbacks", {}), saved["folder"], self.trainer.default_root_dir
+        )
         self.tokens_seen = saved["tokens_seen"]
+        self.unlogged_losses = saved["unlogged_losses"]
         self._started -= saved["seconds"]
         self.validation_seconds = saved["validation_seconds"]
         self.initial_loss = saved["initial_loss"]
@@ -220,15 +227,24 @@ class LanguageModelTask(L.LightningModule):
         self.validations = [Validation(**v) for v in saved["validations"]]
 
 
+def _moved(state: Any, old: str, new: str) -> Any:
+    """Callback states with every path in one folder turned into that path in another.
+
+    Lightning's checkpoint callback forgets which of its files was the best if the folder has moved.
+    """
+    if isinstance(state, dict):
+        return {_moved(key, old, new): _moved(value, old, new) for key, value in state.items()}
+    if isinstance(state, list):
+        return [_moved(value, old, new) for value in state]
+    is_in_folder = isinstance(state, str) and (state == old or state.startswith(f"{old}/"))
+    return f"{new}{state.removeprefix(old)}" if is_in_folder else state
+
+
 def check_identity(saved: dict[str, Any], asked: dict[str, Any]) -> None:
     """Raise RequestError, naming both values, where a checkpoint and the model asked for differ."""
     for key, value in asked.items():
         if saved.get(key) != value:
             raise RequestError(
-                f"the checkpoint was trained with {key}={_yaml(saved.get(key))}, this run asks for "
-                f"{key}={_yaml(value)}; set {key}={_yaml(saved.get(key))} or train anew"
+                f"the checkpoint was trained with {key}={yaml_text(saved.get(key))}, this run asks for "
+                f"{key}={yaml_text(value)}; set {key}={yaml_text(saved.get(key))} or train anew"
             )
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
