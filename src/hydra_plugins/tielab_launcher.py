@@ -8,6 +8,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
@@ -99,6 +100,12 @@ class ParallelLauncher(Launcher):
         with open_turns(self.parallel_jobs) as turns:
             return self._launch(turns, job_overrides, initial_job_idx)
 
+    def move_to(self, sweep: Path) -> None:
+        """Let the launcher keep its own files in a sweep's folder that was not known at the set-up."""
+        if "submitit_folder" in self.params:
+            self.params["submitit_folder"] = str(sweep / ".submitit" / "%j")
+            self.launcher.params["submitit_folder"] = self.params["submitit_folder"]
+
     def _where(self) -> str:
         folder = self.params.get("submitit_folder")
         return f"; what they print: {str(folder).removesuffix('/%j')}" if folder else ""
@@ -107,7 +114,7 @@ class ParallelLauncher(Launcher):
         """Raise RequestError if the jobs ask for different resources of one launch."""
         from tielab.errors import RequestError
 
-        for key in ("parallel_jobs", *(SAME_FOR_ALL_JOBS if self.REMOTE else ())):
+        for key in SAME_FOR_ALL_JOBS if self.REMOTE else ():
             found = {item for job in job_overrides for item in job if item.startswith(f"{key}=")}
             if len(found) > 1:
                 raise RequestError(

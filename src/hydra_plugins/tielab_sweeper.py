@@ -18,13 +18,14 @@ class CheckedSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         from tielab import launch
+        from tielab.config import config_hash
         from tielab.sweep import add_request
 
         assert self.config is not None
         request = launch.request_of(self.config, arguments)
         (batch,) = self.split_arguments(self.parse(arguments), None)
         requested = self.check(batch)
-        with launch.open_sweep(self.config, request) as sweep:
+        with launch.open_sweep(self.config, request, [config_hash(c) for _, c in requested]) as sweep:
             jobs = launch.assign_jobs(sweep, requested)
             add_request(sweep, request)
             launch.run_jobs(sweep, jobs, lambda jobs: self.launch(sweep, jobs))
@@ -37,11 +38,14 @@ class CheckedSweeper(BasicSweeper):
     def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
         """Each job's overrides with its whole resolved config; refused unless all can be run here."""
         from tielab.checks import check_requests
+        from tielab.errors import RequestError
 
         assert self.config is not None
         requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
         # A place that cannot be written is found before the data are prepared.
         Path(self.config.hydra.sweep.dir).parent.mkdir(parents=True, exist_ok=True)
+        if len({o for overrides in batch for o in overrides if o.startswith("parallel_jobs=")}) > 1:
+            raise RequestError("parallel_jobs cannot be swept: it says how many jobs run at once")
         if isinstance(self.launcher, ParallelLauncher):
             self.launcher.check(batch)
         remote = isinstance(self.launcher, ParallelLauncher) and self.launcher.REMOTE
@@ -65,6 +69,8 @@ class CheckedSweeper(BasicSweeper):
         assert self.config is not None
         with read_write(self.config), open_dict(self.config):
             self.config.hydra.sweep.dir = str(sweep.folder)  # launchers make this folder
+        if isinstance(self.launcher, ParallelLauncher):
+            self.launcher.move_to(sweep.folder)
         place = f"hydra.sweep.dir={_quoted(str(sweep.folder.absolute()))}"
         overrides = [[*job.overrides, place, f"hydra.sweep.subdir={_quoted(job.name)}"] for job in jobs]
         return self.launcher.launch(overrides, initial_job_idx=0)

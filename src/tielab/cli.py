@@ -70,7 +70,10 @@ def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None)
 
 def newest(outputs: Path) -> Path:
     """The sweep or run below an output folder that was begun last."""
-    begun = [path for kind in ("sweeps", "runs") for path in (outputs / kind).glob("*") if path.is_dir()]
+    from tielab.record import RECORD_NAME
+
+    folders = [path for kind in ("sweeps", "runs") for path in (outputs / kind).glob("*")]
+    begun = [path for path in folders if next(path.rglob(RECORD_NAME), None) is not None]
     if not begun:
         raise RequestError(f"no sweep or run in {outputs}; name a folder, or train with python train.py")
     # The names begin with the time of the start.

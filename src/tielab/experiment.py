@@ -152,11 +152,15 @@ class Fit:
 
     def _find_checkpoint(self) -> Path | None:
         """What to go on from: this run's own last checkpoint, else the one asked for."""
+        self.first_step, self.earlier_seconds = 0, 0.0
         own, asked = self.folder / LAST_CHECKPOINT, self.config["resume_from"]
         if self.record.attempts and own.is_file():
             if self._read_progress(own) < self.num_steps:
+                log.info("goes on after step %d of %d", self.first_step, self.num_steps)
                 return own
             log.info("%s is of the end of a training that did not finish: it is trained anew", own)
+        elif self.record.attempts:
+            log.info("has no checkpoint: begins anew")
         self.first_step, self.earlier_seconds = 0, 0.0
         if asked is None:
             return None

@@ -23,7 +23,8 @@ def explain(error: BaseException) -> str | None:
         return _explain_os_error(error)
     if isinstance(error, OverrideParseException):
         return _one_line(
-            f"cannot read {error.override}: {str(error).splitlines()[0]}; quote it for the shell?"
+            f"cannot read {error.override}: {str(error).splitlines()[0]}; if it has special characters, "
+            "quote the value for Hydra too, as in \"KEY='VALUE'\""
         )
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _explain_config(error)
@@ -82,6 +83,8 @@ def _explain_config(error: BaseException) -> str:
         return f"{key[1]} is a list: write {key[1]}=[...]"
     if "is not Optional" in first and key is not None:
         return f"{key[1]} must have a value, found null"
+    if first.startswith("Ambiguous value"):
+        return f"{first}; add -m to sweep it, or quote it as in \"KEY='A,B'\""
     if "Missing mandatory value" in first:
         name = first.rpartition(": ")[2]
         return f"{name} has no value: add {name}=..."

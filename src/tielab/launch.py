@@ -45,11 +45,13 @@ from tielab.sweep import (
     MANIFEST_NAME,
     RERUN_OF,
     STOPPED_NAME,
+    STUDY_NAME,
     Job,
     Sweep,
     add_jobs,
     begin_sweep,
     code_drift,
+    command_of,
     exit_status,
     find_jobs,
     find_sweep,
@@ -162,7 +164,8 @@ def run_single(folder: Path, rerun_of: str | None = None, sweep: str | None = No
         RequestError, KeyboardInterrupt: as ``run_folder``.
     """
     outcome.folders.append(folder)
-    _announce_single(folder)
+    if state_of(folder).status != "running":
+        _announce_single(folder)
     try:
         record = run_folder(folder, sweep, rerun_of)
     except KeyboardInterrupt:
@@ -228,8 +231,8 @@ def run_sweep_job(folder: Path) -> Record | None:
 
 def _announce_job(sweep: Sweep, folder: Path) -> None:
     number, job = next((i, job) for i, job in enumerate(sweep.jobs, 1) if job.name == folder.name)
-    shared = set.intersection(*(set(job.overrides) for job in sweep.jobs)) if len(sweep.jobs) > 1 else set()
-    overrides = " ".join(override for override in job.overrides if override not in shared) or "as given"
+    given = {part for request in sweep.requests for part in request}
+    overrides = " ".join(override for override in job.overrides if override not in given) or "as given"
     status = state_of(folder).status
     goes_on = "" if status == "waiting" else f" (was {status}, goes on)"
     said = printable(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}")
@@ -252,12 +255,13 @@ def request_of(cfg: DictConfig, arguments: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def open_sweep(cfg: DictConfig, request: Sequence[str]) -> Iterator[Sweep]:
+def open_sweep(cfg: DictConfig, request: Sequence[str], config_hashes: Sequence[str] = ()) -> Iterator[Sweep]:
     """The sweep's folder for the time of this command: a new one, or the one to go on with.
 
     Args:
         cfg: the config without any job's own overrides, Hydra's part included.
         request: what was asked for.
+        config_hashes: of the jobs, as far as they are known.
 
     Raises:
         RequestError: the folder is taken, or another process runs this sweep.
@@ -265,10 +269,12 @@ def open_sweep(cfg: DictConfig, request: Sequence[str]) -> Iterator[Sweep]:
     hydra_config = cfg.hydra
     folder = Path(hydra_config.sweep.dir)
     if cfg.resume and not _is_named(hydra_config, "hydra.sweep.dir"):
-        folder = find_sweep(folder.parent, request) or folder
+        folder = find_sweep(folder.parent, request, config_hashes) or folder
     is_new = not (cfg.resume and is_sweep(folder))
     if is_new:
         begin_sweep(folder, request)
+        if cfg.resume:
+            print(f"no sweep of this request to go on with: a new one, {shown(folder)}", flush=True)
     try:
         with hold_sweep(folder) as sweep:
             try:
@@ -357,7 +363,9 @@ def close(sweep: Sweep, jobs: Sequence[Job]) -> None:
     if len(lines) > 1:
         print("\n".join(["", *lines]))
     if any(may_run(sweep.state(job)) for job in jobs):
-        print(f"to go on: tielab resume {quoted(sweep.folder)}")
+        is_search = (sweep.folder / STUDY_NAME).exists()
+        how = command_of(sweep) if is_search else f"tielab resume {quoted(sweep.folder)}"
+        print(f"to go on: {how}")
 
 
 def print_comparison(folders: list[Path]) -> None:

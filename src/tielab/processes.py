@@ -58,6 +58,10 @@ def stopping_when(condition: Callable[[], bool]) -> Iterator[None]:
         stop_asked = earlier
 
 
+FORK_SERVER_DIED = 255
+"""What multiprocessing says of all its processes then."""
+
+
 @dataclass(frozen=True)
 class Ending:
     """How the processes of a run have ended."""
@@ -93,7 +97,13 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
         if config["launch"] == "torchrun":
             return _wait_for([_torchrun(trainer, folder, gpus)], received)
         start = _fork if config["launch"] == "forkserver" else _spawn
-        children = [start(folder, environment) for environment in rank_environments(trainer, gpus)]
+        children: list[Child] = []
+        try:
+            for environment in rank_environments(trainer, gpus):
+                children.append(start(folder, environment))
+        except EOFError:
+            _send(children, signal.SIGKILL)
+            return Ending(FORK_SERVER_DIED)
         return _wait_for(children, received)
 
 

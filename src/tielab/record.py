@@ -17,6 +17,7 @@ from tielab.errors import RequestError
 
 SCHEMA_VERSION = 1
 RECORD_NAME = "record.json"
+METRICS_NAME = "metrics.csv"
 NODE_RECORDS = "record.node*.json"
 """What the other nodes of a run keep; a report reads ``record.json`` alone, so the run counts once."""
 RUN_CONFIG_NAME = "run.yaml"

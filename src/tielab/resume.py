@@ -1,6 +1,5 @@
 """Go on with a run or a sweep from its folder alone."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from tielab.checks import check_requests
 from tielab.errors import RequestError
 from tielab.record import RUN_CONFIG_NAME
 from tielab.run import state_of
-from tielab.sweep import RERUN_OF, STUDY_NAME, Job, Sweep, is_sweep, may_run, read_sweep
+from tielab.sweep import STUDY_NAME, Job, command_of, is_sweep, may_run, read_sweep
 from tielab.trust import check_places, read_run_yaml, refuse_links
 
 
@@ -34,7 +33,7 @@ def resume(folder: Path) -> int:
 
 def _resume_sweep(folder: Path) -> int:
     found = read_sweep(folder)
-    command = f"python train.py -m {_command(found)}"
+    command = command_of(found)
     if (folder / STUDY_NAME).exists():
         raise RequestError(f"{folder} is a search; go on with it by its command: {command}")
     if not found.jobs:
@@ -50,14 +49,12 @@ def _resume_sweep(folder: Path) -> int:
     return launch.outcome.exit_status
 
 
-def _command(sweep: Sweep) -> str:
-    request = [part for part in sweep.requests[-1] if not part.startswith(RERUN_OF)]
-    return shlex.join([*request, f"hydra.sweep.dir={sweep.folder}", "resume=true"])
-
-
 def _check_unfinished(folders: Sequence[Path]) -> None:
     """Refuse as a whole, before anything runs."""
     unfinished = [folder for folder in folders if may_run(state_of(folder))]
+    missing = next((folder for folder in unfinished if not (folder / RUN_CONFIG_NAME).exists()), None)
+    if missing is not None:
+        raise RequestError(f"{missing} has no {RUN_CONFIG_NAME}; repeat its command with resume=true")
     configs = [read_run_yaml(folder / RUN_CONFIG_NAME) for folder in unfinished]
     for folder, config in zip(unfinished, configs, strict=True):
         check_places(config, folder / RUN_CONFIG_NAME, set())

@@ -26,10 +26,11 @@ import yaml
 
 from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash, yaml_text
 from tielab.errors import FINISHED, INTERRUPTED, RequestError, printable
-from tielab.processes import start_and_wait
+from tielab.processes import FORK_SERVER_DIED, Ending, start_and_wait
 from tielab.record import (
     ERROR_FILES,
     LAST_CHECKPOINT,
+    METRICS_NAME,
     NODE_RECORDS,
     RECORD_NAME,
     RUN_CONFIG_NAME,
@@ -102,7 +103,8 @@ class State:
     """How far a run has come, from what lies in its folder."""
 
     status: str
-    """``finished``, ``diverged``, ``failed``, ``interrupted``, ``running``, or ``waiting``: not begun."""
+    """``finished``, ``diverged``, ``failed``, ``interrupted``, ``running``, ``killed``: its process has gone
+    without a word or its record is lost, or ``waiting``: not begun."""
     record: Record | None = None
 
     @property
@@ -123,34 +125,42 @@ class State:
         """Why it is not finished, in a line; empty if there is nothing to say."""
         error = self.record.error if self.record is not None else None
         if error is None:
-            return "its process has died" if self.status == "failed" else ""
+            return ""
         told = self.refused or self.status == "diverged"
         what = error["message"] if told else f"{error['type']}: {error['message']}"
         return printable(" ".join(what.split()))
 
 
 def state_of(folder: Path) -> State:
-    """The state of a run; one whose process has died without a word has failed.
+    """The state of a run.
 
     Raises:
-        RequestError: its record cannot be read.
+        RequestError: its record is of another version.
     """
     record = _record_in(folder)
     if record is not None and record.status == "running" and not is_held(folder):
         record = _record_in(folder)  # written once more since, if it has ended between the two looks
         if record is not None and record.status == "running":
-            return State("failed", record)
+            return State("killed", record)
     if record is None:
-        return State("waiting")
+        return State("killed" if (folder / METRICS_NAME).exists() else "waiting")
     diverged = record.status == "failed" and record.error is not None and record.error["type"] == DIVERGED
     return State("diverged" if diverged else record.status, record)
 
 
 def _record_in(folder: Path) -> Record | None:
     if (folder / RECORD_NAME).is_file():
-        return read_record(folder)
+        return read_record(folder) if _is_json(folder / RECORD_NAME) else None
     elsewhere = next(folder.glob(NODE_RECORDS), None)
     return None if elsewhere is None else read_record(folder, elsewhere.name)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True
 
 
 def is_held(folder: Path) -> bool:
@@ -209,6 +219,9 @@ def run_folder(folder: Path, sweep: str | None = None, rerun_of: str | None = No
         state = state_of(folder)
         if state.record is None:
             record = first_record(config, sweep, rerun_of)
+            if state.status == "killed":  # it goes on from its last checkpoint all the same
+                print(f"note: the record of {shown(folder)} is lost or cannot be read", file=sys.stderr)
+                record.attempts = [asdict(Attempt(None, "killed", None, None, None, None, None))]
         elif state.settled:
             return state.record
         else:
@@ -269,7 +282,7 @@ def _next_attempt(record: Record, config: dict[str, Any], folder: Path) -> Recor
         path.unlink()
     earlier = Attempt(
         started_at=record.started_at,
-        status="failed" if record.status == "running" else record.status,
+        status="killed" if record.status == "running" else record.status,
         error=record.error,
         commit=record.commit,
         dirty=record.dirty,
@@ -338,7 +351,7 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
     Raises:
         RequestError, KeyboardInterrupt: as ``run_folder``.
     """
-    ending = start_and_wait(config, folder)
+    ending: Ending = start_and_wait(config, folder)
     record = read_record(folder)
     stopped = ending.stopped or ending.status == INTERRUPTED
     if os.environ.get("NODE_RANK", "0") != "0" and config["trainer"]["num_nodes"] > 1:
@@ -365,6 +378,10 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
     first_error = _first_error_elsewhere(folder)
     if record.status == "failed" and first_error is not None:
         record.error = first_error
+        write_record(folder, record)
+    elif record.status == "failed" and ending.status < 0 and record.error is not None:
+        # Another process was killed, and the first one can only say that it has lost its neighbour.
+        record.error |= {"type": "ProcessDied", "message": describe_exit(ending.status)}
         write_record(folder, record)
     if record.status == "failed":
         assert record.error is not None
@@ -398,7 +415,8 @@ def _first_error_elsewhere(folder: Path) -> dict[str, str] | None:
 def describe_exit(status: int) -> str:
     """An exit status in words."""
     if status >= 0:
-        return f"a process ended with status {status}"
+        hint = " (was its fork server killed?)" if status == FORK_SERVER_DIED else ""
+        return f"a process ended with status {status}{hint}"
     name = signal.Signals(-status).name
     hint = " (out of memory?)" if name == "SIGKILL" else ""
     return f"a process was killed by {name}{hint}"

@@ -6,6 +6,7 @@ is asked for later. What a job is, is the hash of its config; where it stands, i
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from tielab.config import RUN_ONLY_KEYS, config_hash
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
-from tielab.record import RUN_CONFIG_NAME
+from tielab.record import RECORD_NAME, RUN_CONFIG_NAME
 from tielab.run import (
     State,
     code_hash,
@@ -99,6 +100,14 @@ def read_sweep(folder: Path) -> Sweep:
             raise RequestError(f"{path} is not the list of a sweep; start a new one") from None
     if not sweep.requests:
         raise RequestError(f"{path} names no request; start a new sweep")
+    listed = {job.name for job in sweep.jobs}
+    lost = next(
+        (p.parent for p in sorted(folder.glob(f"*/{RECORD_NAME}")) if p.parent.name not in listed), None
+    )
+    if lost is not None:
+        raise RequestError(
+            f"{path} is damaged: it does not list {lost}; go on with the runs in there one by one"
+        )
     return sweep
 
 
@@ -130,14 +139,30 @@ def begin_sweep(folder: Path, request: Sequence[str]) -> Sweep:
     return sweep
 
 
-def find_sweep(sweeps: Path, request: Sequence[str]) -> Path | None:
-    """The newest sweep that was asked for the same, whatever its run-only keys were."""
+def find_sweep(sweeps: Path, request: Sequence[str], config_hashes: Sequence[str] = ()) -> Path | None:
+    """The newest sweep that was asked for the same, or that this request only adds jobs to.
+
+    Args:
+        request: whatever its run-only keys are.
+        config_hashes: of the jobs asked for.
+    """
     asked = identity_of(request)
+    found = []
     for folder in sorted(sweeps.glob("*"), reverse=True):  # the names begin with the time of the start
         with contextlib.suppress(RequestError):
-            if is_sweep(folder) and asked in map(identity_of, read_sweep(folder).requests):
-                return folder
-    return None
+            if is_sweep(folder):
+                found.append(read_sweep(folder))
+    same = (sweep.folder for sweep in found if asked in map(identity_of, sweep.requests))
+    smaller = (s.folder for s in found if s.jobs and {job.config_hash for job in s.jobs} <= {*config_hashes})
+    return next(same, None) or next(smaller, None)
+
+
+def command_of(sweep: Sweep) -> str:
+    """The command line that goes on with a sweep."""
+    request = [part for part in sweep.requests[-1] if not part.startswith(RERUN_OF)]
+    return "python train.py -m " + shlex.join(
+        [*request, f"hydra.sweep.dir={shown(sweep.folder)}", "resume=true"]
+    )
 
 
 def identity_of(overrides: Iterable[str]) -> list[str]:
@@ -196,6 +221,8 @@ def add_jobs(sweep: Sweep, new: Sequence[tuple[list[str], dict[str, Any]]]) -> l
     All are listed at once, after their folders are made: a kill in between leaves folders that nobody
     knows, which the next call takes.
     """
+    if not new:
+        return []
     first = max((int(job.name) for job in sweep.jobs), default=-1) + 1
     jobs = []
     for number, (overrides, config) in enumerate(new, first):
@@ -221,6 +248,7 @@ def _append(sweep: Sweep, entries: Iterable[dict[str, Any]]) -> None:
 
 def renew(sweep: Sweep, job: Job, config: dict[str, Any]) -> None:
     """Let an unfinished job go on with the run-only keys of a later request."""
+    sweep.path(job).mkdir(exist_ok=True)
     renew_run_yaml(config, sweep.path(job))
 
 
@@ -250,16 +278,17 @@ def summary(sweep: Sweep, jobs: Sequence[Job]) -> list[str]:
 
 
 WORDS = {
-    "finished": "finished", "diverged": "diverged", "failed": "failed", "interrupted": "interrupted",
+    "finished": "finished", "diverged": "diverged", "failed": "failed", "killed": "killed",
+    "interrupted": "interrupted",
     "running": "running elsewhere", "waiting": "not begun",
 }  # fmt: skip
 EXIT_STATUSES = {
-    "finished": FINISHED, "diverged": FAILED, "failed": FAILED, "interrupted": INTERRUPTED,
+    "finished": FINISHED, "diverged": FAILED, "failed": FAILED, "killed": FAILED, "interrupted": INTERRUPTED,
     "running": REFUSED, "waiting": REFUSED,
 }  # fmt: skip
 
 
 def exit_status(states: Sequence[State]) -> int:
     """Of a command that was to finish the jobs that stand so."""
-    found = {REFUSED if state.refused else EXIT_STATUSES[state.status] for state in states}
+    found = {EXIT_STATUSES[state.status] for state in states}
     return next((status for status in (FAILED, INTERRUPTED, REFUSED) if status in found), FINISHED)

@@ -76,12 +76,13 @@ def test_the_same_command_again_finishes_a_killed_sweep(killed, train, tielab, t
     command, folder = killed
     by_command, by_name = copied(folder, tmp_path), tmp_path / "named"
     shutil.copytree(folder, by_name)
+    (by_name / "1" / "record.json").write_text('{"half')  # the checkpoint is there all the same
     before = files(by_command / "0")
     done = train(*command, "resume=true")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in by_command.parent.iterdir()] == [folder.name]  # no second sweep
     assert files(by_command / "0") == before  # untouched
-    assert "4 jobs: 1 finished, 1 failed, 2 not begun" in done.stdout
+    assert "4 jobs: 1 finished, 1 killed, 2 not begun" in done.stdout
     assert done.stdout.count("\njob ") == 3
     records = [read_record(by_command / str(job)) for job in range(4)]
     assert all(record.finished for record in records)
@@ -92,7 +93,7 @@ def test_the_same_command_again_finishes_a_killed_sweep(killed, train, tielab, t
         (False, 1),
     ]
     assert records[1].resumed_at_step >= 64
-    assert [attempt["status"] for attempt in records[1].attempts] == ["failed"]
+    assert [attempt["status"] for attempt in records[1].attempts] == ["killed"]
     assert [len(record.attempts) for record in records] == [0, 1, 0, 0]
     assert "4 runs, all finished" in done.stdout
     table = json.loads(tielab("report", by_command, "--json").stdout)["rows"]

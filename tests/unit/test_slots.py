@@ -46,7 +46,8 @@ def spawn(folder, environment):
     return processes.Child(poll=process.poll, send=process.send_signal)
 processes._spawn = spawn
 trainer = {"accelerator": "gpu", "devices": 1, "num_nodes": 1, "num_threads": 1}
-sys.exit(processes.start_and_wait({"launch": "spawn", "trainer": trainer}, folder))
+ending = processes.start_and_wait({"launch": "spawn", "trainer": trainer}, folder)
+sys.exit(130 if ending.stopped else ending.status)
 """
 
 

@@ -110,6 +110,26 @@ def test_the_same_request_is_found_whatever_its_run_only_keys(tmp_path):
     )
     assert found == first.folder
     assert find_sweep(tmp_path, ["seed=0,2"]) is None
+    assign_jobs(first, asked(0, 1))
+    hashes = [config_hash(config(seed)) for seed in range(3)]
+    assert find_sweep(tmp_path, ["seed=0,1,2"], hashes) == first.folder  # which only grows by it
+    assert find_sweep(tmp_path, ["seed=1,2"], hashes[1:]) is None
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9" / "sweep.jsonl").write_text("not a list\n")
+    assert find_sweep(tmp_path, ["seed=0,1,2"], hashes) == first.folder
+
+
+def test_a_list_that_has_lost_lines_is_refused(tmp_path):
+    sweep = begin_sweep(tmp_path / "sweep", ["seed=0,1"])
+    for job in assign_jobs(sweep, asked(0, 1)):
+        write_record(sweep.path(job), first_record(config(0)))
+    lines = (sweep.folder / MANIFEST_NAME).read_text().splitlines(keepends=True)
+    (sweep.folder / MANIFEST_NAME).write_text("".join(lines[:2]))
+    with pytest.raises(RequestError, match=r"is damaged: it does not list .*sweep/1"):
+        read_sweep(sweep.folder)
+    (sweep.folder / MANIFEST_NAME).write_text("")
+    with pytest.raises(RequestError, match="names no request"):
+        read_sweep(sweep.folder)
 
 
 def test_how_a_sweep_stands(tmp_path, monkeypatch):
@@ -127,10 +147,10 @@ def test_how_a_sweep_stands(tmp_path, monkeypatch):
         record.status, record.error = status, error
         write_record(sweep.path(job), record)
     lines = summary(sweep, jobs)
-    assert lines[0] == "5 jobs: 1 finished, 3 failed, 1 not begun"
-    ends = ["1: ValueError: no such file", "2: no such file", "3: its process has died", "4"]
+    assert lines[0] == "5 jobs: 1 finished, 2 failed, 1 killed, 1 not begun"
+    ends = ["1: ValueError: no such file", "2: no such file", "3", "4"]
     assert [line.endswith(end) for line, end in zip(lines[1:], ends, strict=True)] == [True] * 4, lines
-    cases = [(jobs[:1], 0), (jobs[:2], 1), ([jobs[0], jobs[2]], 2), ([jobs[4]], 2), (jobs, 1)]
+    cases = [(jobs[:1], 0), (jobs[:2], 1), ([jobs[0], jobs[2]], 1), ([jobs[4]], 2), (jobs, 1)]
     for chosen, status in cases:
         assert exit_status([sweep.state(job) for job in chosen]) == status
     record.status, record.error = "failed", {**refused, "type": "DivergedError"}
@@ -152,7 +172,7 @@ def test_twenty_launches_in_a_second_are_twenty_folders(tiny, tmp_path):
     """Everything but the training is real: what is tested is whose folder is whose."""
     script = (
         "import sys; from pathlib import Path; from tielab import launch, run\n"
-        "run.start_and_wait = lambda config, folder: 0\n"
+        "run.start_and_wait = lambda config, folder: run.Ending(0)\n"
         f"sys.exit(launch.main(Path({str(ROOT / 'conf')!r}), sys.argv[1:]))"
     )
     sweeping = ["-m", "model.tied=true,false"]

@@ -571,8 +571,8 @@ def test_processes_of_a_run_import_nothing_from_the_current_folder(tmp_path, mon
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     started = []
     monkeypatch.setattr(processes, "_spawn", lambda folder, environment: started.append(environment))
-    monkeypatch.setattr(processes, "_wait_for", lambda children: 0)
-    trainer = {"devices": 1, "num_nodes": 1, "num_threads": 1}
+    monkeypatch.setattr(processes, "_wait_for", lambda children, received: processes.Ending(0))
+    trainer = {"accelerator": "cpu", "devices": 1, "num_nodes": 1, "num_threads": 1}
     processes.start_and_wait({"launch": "spawn", "trainer": trainer}, tmp_path)
     assert started[0]["PYTHONSAFEPATH"] == os.environ["PYTHONSAFEPATH"] == "1"
 

@@ -61,6 +61,8 @@ class Group:
 def problem(record: Record) -> str | None:
     """Why a run gives no number; None if it does."""
     if not record.finished:
+        if record.status == "running":
+            return "running, or killed: tielab resume says which, and goes on with it"
         message = str(lookup(record, "error.message") or "").strip()
         return f"{record.status}: {message.splitlines()[0]}" if message else record.status
     if record.tie_observed is not record.tied:

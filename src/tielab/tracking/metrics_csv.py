@@ -13,10 +13,8 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
 from tielab.errors import RequestError
-from tielab.record import write_atomic
+from tielab.record import METRICS_NAME, write_atomic
 from tielab.tracking.rank import is_global_rank_zero
-
-METRICS_NAME = "metrics.csv"
 
 METRIC_COLUMNS = {
     "step": "Step number that Lightning gave the row.",
