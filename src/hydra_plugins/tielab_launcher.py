@@ -4,7 +4,10 @@ import functools
 import importlib
 import logging
 import math
+import os
+import secrets
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -129,7 +132,7 @@ class ParallelLauncher(Launcher):
         try:
             results: Sequence[JobReturn] = self.launcher.launch(overrides, first)
         except Exception as error:
-            if type(error).__name__ != "UncompletedJobError":
+            if type(error).__name__ not in ("UncompletedJobError", "WorkerCrashedError"):
                 raise
             results = [_result(job) for job in _submitted(error)]
         return results
@@ -142,6 +145,39 @@ class JoblibLauncher(ParallelLauncher):
     def _launch(self, turns: Any, overrides: Sequence[Sequence[str]], first: int) -> Sequence[JobReturn]:
         self.launcher.joblib["n_jobs"] = min(self.parallel_jobs, len(overrides))  # it starts them all
         return super()._launch(turns, overrides, first)
+
+
+class RayLauncher(ParallelLauncher):
+    PLUGIN = "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher"
+    EXTRA = "ray"
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from tielab.errors import RequestError
+
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        fixed = {"remote.max_retries": 0, "init.address": "local", "init.num_cpus": config.parallel_jobs}
+        for key, value in fixed.items():
+            found = OmegaConf.select(self.params["ray"], key)
+            if found != value:
+                raise RequestError(
+                    f"hydra.launcher.ray.{key}={found} cannot be asked for, it must stay {value}: else ray "
+                    "begins killed jobs again, on other machines, or more than parallel_jobs at a time"
+                )
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        os.environ["RAY_DEDUP_LOGS"] = "0"
+        # Ray listens on all interfaces; its own token would be a file that other users may read.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        import ray
+
+        options: Any = OmegaConf.to_container(self.params["ray"]["init"], resolve=True)
+        before = signal.getsignal(signal.SIGTERM)
+        ray.init(**options)  # begun by the plugin, it would replace the handler that stops our jobs
+        try:
+            return super().launch(job_overrides, initial_job_idx)
+        finally:
+            ray.shutdown()
+            signal.signal(signal.SIGTERM, before)
 
 
 class SubmititLocalLauncher(ParallelLauncher):
@@ -166,16 +202,21 @@ class SubmititSlurmLauncher(ParallelLauncher):
 
 
 def _submitted(error: Exception) -> list[Any]:
-    """The jobs of the launch that this error left: submitit's plugin forgets those after a killed one."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return next(list(frame.f_locals["jobs"]) for frame in frames if "jobs" in frame.f_locals)
+    """The jobs of the launch that this error left: these plugins forget those after a killed one."""
+    places = (frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__))
+    return next(list(place[name]) for place in places for name in ("jobs", "runs") if name in place)
 
 
 def _result(job: Any) -> JobReturn:
-    """What a job of submitit returned, when it has ended; inf if it was killed before it could."""
-    job.wait()
+    """What a job of submitit or ray returned, when it has ended; inf if it was killed before it could."""
     try:
-        result: JobReturn = job.results()[0]
+        if not hasattr(job, "results"):
+            import ray
+
+            result: JobReturn = ray.get(job)
+        else:
+            job.wait()
+            result = job.results()[0]
     except Exception:  # of several types, all of which say that there is no result
         result = JobReturn(status=JobStatus.COMPLETED, _return_value=math.inf)
     return result

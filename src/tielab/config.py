@@ -222,7 +222,7 @@ class Config:
     """Runs, sweeps and the W&B folder go below it."""
     parallel_jobs: int = MISSING
     """Jobs of a sweep that train at the same time and share cores and GPUs; more than one needs
-    ``hydra/launcher=joblib|submitit_local|submitit_slurm``."""
+    ``hydra/launcher=joblib|ray|submitit_local|submitit_slurm``."""
     launch: LaunchMethod = MISSING
     """``inline`` runs in this process, for a debugger."""
 

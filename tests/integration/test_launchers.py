@@ -32,6 +32,8 @@ def sweep_on(tmp_path_factory, of_rule, cache_dir):
     done = {}
 
     def run(launcher):
+        if launcher == "ray":
+            pytest.importorskip("ray")
         if launcher not in done:
             cwd = tmp_path_factory.mktemp(launcher)
             arguments = [f"hydra/launcher={launcher}", "parallel_jobs=2", *GRID, *of_rule]
@@ -59,7 +61,7 @@ def jobs_of(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "ray"])
 def test_all_jobs_two_at_a_time(launcher, sweep_on):
     _, folder, printed = sweep_on(launcher)
     records = [read_record(job) for job in jobs_of(folder)]
@@ -78,7 +80,7 @@ def test_all_jobs_two_at_a_time(launcher, sweep_on):
     assert f"{len(expected)} runs, all finished" in printed.stdout
     assert "Joblib" not in printed.stderr + printed.stdout
     said = printed.stdout + "".join(path.read_text() for path in folder.glob(".submitit/*/*_log.out"))
-    announced = re.findall(r"^job (\d) of (\d):", said, flags=re.MULTILINE)
+    announced = re.findall(r"^(?:\S*\(_run_job pid=\d+\)\S* )?job (\d) of (\d):", said, flags=re.MULTILINE)
     assert sorted(announced) == [(str(i + 1), str(len(expected))) for i in range(len(expected))]
     assert "auto-requeue" not in "".join((job / "run.log").read_text() for job in jobs_of(folder))
 
@@ -92,6 +94,15 @@ def test_a_launcher_changes_no_bits(sweep_on, train, of_rule, tmp_path):
     for launcher in LAUNCHERS:
         records = [read_record(job) for job in jobs_of(sweep_on(launcher)[1])]
         assert [r.weights_hash for r in records if r.tied and r.seed == 0] == [expected], launcher
+
+
+@pytest.mark.slow
+def test_ray_changes_no_bits(sweep_on):
+    hashes = [
+        [read_record(job).weights_hash for job in jobs_of(sweep_on(launcher)[1])]
+        for launcher in ("ray", "joblib")
+    ]
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.slow
@@ -173,10 +184,17 @@ def training(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "number"),
-    [("joblib", signal.SIGINT), ("submitit_local", signal.SIGINT), ("joblib", signal.SIGKILL)],
+    [
+        ("joblib", signal.SIGINT),
+        ("submitit_local", signal.SIGINT),
+        ("ray", signal.SIGINT),
+        ("joblib", signal.SIGKILL),
+    ],
 )
 def test_all_of_a_stopped_sweep_stops(launcher, number, start, tiny, tmp_path):
     """Ctrl-C in a terminal reaches every process at once; SIGKILL the sweep's own one alone."""
+    if launcher == "ray":
+        pytest.importorskip("ray")
     long = ("budget.tokens=6553600", "budget.num_validations=1")
     process = start("-m", f"hydra/launcher={launcher}", "parallel_jobs=2", *GRID, *tiny, *long)
     wait_until(lambda: len(training(tmp_path)) == 2, process)
@@ -261,6 +279,31 @@ def test_a_killed_process_fails_its_own_job_only(start, tiny, tmp_path):
     assert [record.status for record in records.values()] == ["finished"], err
 
 
+@pytest.mark.slow
+def test_ray_does_not_begin_a_killed_job_again(start, tiny, tmp_path):
+    pytest.importorskip("ray")
+    budgets = ("budget.tokens=6553600,4096", "budget.num_validations=1")
+    process = start("-m", "hydra/launcher=ray", "parallel_jobs=2", *tiny, *budgets)
+    wait_until(lambda: [job for job in training(tmp_path) if job.name == "0"], process)
+    (victim,) = tmp_path.glob("outputs/sweeps/*/0")
+    killed = read_record(victim).process_id
+    os.kill(killed, signal.SIGKILL)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 1, err
+    assert "2 jobs: 1 finished, 1 failed" in out
+    records = [read_record(job) for job in jobs_of(victim.parent)]
+    assert [record.status for record in records] == ["running", "finished"]
+    assert (records[0].process_id, records[0].attempts) == (killed, [])
+
+
+@pytest.mark.parametrize("option", ["remote.max_retries=3", "init.address=auto", "init.num_cpus=4"])
+def test_ray_keeps_what_the_rules_need(option, train, tiny, tmp_path):
+    pytest.importorskip("ray")
+    done = train("-m", "hydra/launcher=ray", f"hydra.launcher.ray.{option}", "parallel_jobs=2", *GRID, *tiny)
+    assert (done.returncode, f"hydra.launcher.ray.{option} cannot be asked for" in done.stderr) == (2, True)
+    assert not list(tmp_path.glob("outputs/sweeps/*"))
+
+
 REFUSED = [
     (["parallel_jobs=2"], "parallel_jobs=2 needs hydra/launcher=joblib, submitit_local or submitit_slurm"),
     (["parallel_jobs=0"], "parallel_jobs=0"),
@@ -291,7 +334,8 @@ def test_refusals(arguments, message, train, tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "extra"), [("JoblibLauncher", "joblib"), ("SubmititSlurmLauncher", "slurm")]
+    ("launcher", "extra"),
+    [("JoblibLauncher", "joblib"), ("RayLauncher", "ray"), ("SubmititSlurmLauncher", "slurm")],
 )
 def test_a_launcher_that_is_not_installed_names_its_extra(launcher, extra, monkeypatch):
     from omegaconf import OmegaConf
