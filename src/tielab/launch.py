@@ -231,8 +231,8 @@ def run_sweep_job(folder: Path) -> Record | None:
 
 def _announce_job(sweep: Sweep, folder: Path) -> None:
     number, job = next((i, job) for i, job in enumerate(sweep.jobs, 1) if job.name == folder.name)
-    given = {part for request in sweep.requests for part in request}
-    overrides = " ".join(override for override in job.overrides if override not in given) or "as given"
+    given = {part.lower() for request in sweep.requests for part in request}  # Hydra writes false as False
+    overrides = " ".join(o for o in job.overrides if o.lower() not in given) or "as given"
     status = state_of(folder).status
     goes_on = "" if status == "waiting" else f" (was {status}, goes on)"
     said = printable(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}")

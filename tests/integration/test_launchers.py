@@ -290,7 +290,7 @@ def test_ray_does_not_begin_a_killed_job_again(start, tiny, tmp_path):
     os.kill(killed, signal.SIGKILL)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 1, err
-    assert "2 jobs: 1 finished, 1 failed" in out
+    assert "2 jobs: 1 finished, 1 killed" in out
     records = [read_record(job) for job in jobs_of(victim.parent)]
     assert [record.status for record in records] == ["running", "finished"]
     assert (records[0].process_id, records[0].attempts) == (killed, [])
