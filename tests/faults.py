@@ -20,12 +20,12 @@ STEP = 3
 """The optimizer step at which a fault happens, if the fault names no other."""
 
 
-def misbehave(folder: Path, environment: dict[str, str]) -> None:
+def misbehave(folder: Path, environment: dict[str, str], current: Path) -> None:
     """Run a rank with ``Observer`` in the place of the harness's training log."""
     import tielab.experiment
 
     tielab.experiment.TrainLog = _observer()
-    _forked(folder, environment)
+    _forked(folder, environment, current)
 
 
 def _observer():

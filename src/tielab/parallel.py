@@ -148,15 +148,15 @@ def run_in_turn(task_function: Callable[[Any], float], turns: Turns, cfg: Any) -
             turn = hold_slots(turns.names, 1, turns.folder, turns.is_over)
             if turns.is_over() or not held.enter_context(turn):
                 raise KeyboardInterrupt
-        try:
-            return task_function(cfg)
-        except (KeyboardInterrupt, SystemExit):
-            deadline = time.monotonic() + 1  # the signal may have reached this job first
-            while time.monotonic() < deadline:
-                if turns.is_over():
-                    raise
-                time.sleep(0.1)
-            return math.inf
+        result = math.inf
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            result = task_function(cfg)
+        deadline = time.monotonic() + 1  # a signal to all may have reached this job first
+        while math.isinf(result) and time.monotonic() < deadline:
+            if turns.is_over():
+                raise KeyboardInterrupt
+            time.sleep(0.1)
+        return result
 
 
 def _restore_visible_gpus(visible: str | None) -> None:

@@ -164,7 +164,7 @@ def _fork(folder: Path, environment: dict[str, str]) -> Child:
     if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
         # Joblib's worker has one of its own, which the new process would try to set and not know.
         multiprocessing.set_start_method("forkserver", force=True)
-    process = context.Process(target=_forked, args=(folder, environment))
+    process = context.Process(target=_forked, args=(folder, environment, Path.cwd()))
     # SLURM and `kill -- -GROUP` send to the fork server as well, and with it all processes seem to have
     # ended. It inherits what is blocked here; the tracker of resources would unblock it, so it starts first.
     multiprocessing.resource_tracker.ensure_running()
@@ -178,10 +178,11 @@ def _fork(folder: Path, environment: dict[str, str]) -> Child:
     return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
 
 
-def _forked(folder: Path, environment: dict[str, str]) -> None:
-    # A fork server's environment is the one of its own start.
+def _forked(folder: Path, environment: dict[str, str], current: Path) -> None:
+    # A fork server's environment and current folder are those of its own start.
     os.environ.clear()
     os.environ.update(environment)
+    os.chdir(current)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     from tielab.experiment import run_rank
 
