@@ -219,8 +219,8 @@ def test_all_of_a_stopped_sweep_stops(launcher, number, start, tiny, tmp_path):
 def test_a_parallel_sweep_stops_at_a_failure_and_goes_on(train, tiny, tmp_path):
     """The failed job's neighbour is stopped as well, with a checkpoint, and nothing more is begun."""
     command = (
-        "-m", "hydra/launcher=joblib", "parallel_jobs=2", "seed=0,1", *tiny, "budget.tokens=131072",
-        "budget.num_validations=4", "+callbacks.stop._target_=lightning.pytorch.callbacks.EarlyStopping",
+        "-m", "hydra/launcher=joblib", "parallel_jobs=2", "seed=0,1", *tiny, "budget.tokens=65536",
+        "budget.num_validations=2", "+callbacks.stop._target_=lightning.pytorch.callbacks.EarlyStopping",
         "+callbacks.stop.monitor=nope,val/loss", "+callbacks.stop.patience=1000",
         "+callbacks.stop.check_on_train_epoch_end=false", "resume=true",
     )  # fmt: skip

@@ -24,7 +24,7 @@ from tielab.resume import resume
 from tielab.run import State, reserve, run_folder
 from wandb_offline import read_offline_run, run_files
 
-LONG = ("budget.tokens=65536", "budget.num_validations=8", "model.dropout=0.1")
+LONG = ("budget.tokens=32768", "budget.num_validations=4", "model.dropout=0.1")
 
 
 def files(folder):
