@@ -357,8 +357,11 @@ def run_unfinished(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> int:
 def close(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """Print the table of what there is, which jobs are not finished, and how to go on with them."""
     if any((sweep.path(job) / RECORD_NAME).exists() for job in jobs):
-        print_comparison([sweep.folder])
-        print(f"\nthis table again: tielab report {quoted(sweep.folder)}")
+        try:
+            print_comparison([sweep.folder])
+            print(f"\nthis table again: tielab report {quoted(sweep.folder)}")
+        except RequestError as error:  # no record can be read; the summary says more
+            print(f"no table: {error}")
     lines = summary(sweep, jobs)
     if len(lines) > 1:
         print("\n".join(["", *lines]))
