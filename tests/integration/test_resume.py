@@ -302,6 +302,7 @@ def test_a_strangers_folder_leads_nowhere_else(attempt, tielab, tiny, tmp_path):
 def test_a_run_that_goes_on_is_one_wandb_run(attempt, tiny, tmp_path, monkeypatch):
     """Two offline folders of one id, which `wandb sync` puts together; what was uploaded twice is equal."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")  # whatever another test left there
     folder = tmp_path / "outputs" / "runs" / "x"
     reserve(config_of(*tiny, "logger=wandb"), folder)
     assert attempt(folder, "terminate@20").status == "interrupted"
