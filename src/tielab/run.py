@@ -26,7 +26,7 @@ import yaml
 
 from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash, yaml_text
 from tielab.errors import FINISHED, INTERRUPTED, RequestError, printable
-from tielab.processes import FORK_SERVER_DIED, Ending, start_and_wait
+from tielab.processes import FORK_SERVER_DIED, start_and_wait
 from tielab.record import (
     ERROR_FILES,
     LAST_CHECKPOINT,
@@ -237,7 +237,6 @@ def run_folder(folder: Path, sweep: str | None = None, rerun_of: str | None = No
 
 def first_record(config: dict[str, Any], sweep: str | None = None, rerun_of: str | None = None) -> Record:
     """The record of a run that begins now, in this process."""
-    commit, dirty = code_version()
     model = config["model"]
     arm = "tied" if model["tied"] else "untied"
     vocab_size = model["vocab_size"] or config["data"]["tokenizer"]["kind"]
@@ -248,14 +247,9 @@ def first_record(config: dict[str, Any], sweep: str | None = None, rerun_of: str
         config_hash=config_hash(config),
         tied=model["tied"],
         seed=config["seed"],
-        started_at=_now(),
-        process_id=os.getpid(),
-        host=socket.gethostname(),
-        commit=commit,
-        dirty=dirty,
-        code_hash=code_hash(),
         sweep=sweep,
         rerun_of=rerun_of,
+        **_here_and_now(),
     )
 
 
@@ -289,25 +283,28 @@ def _next_attempt(record: Record, config: dict[str, Any], folder: Path) -> Recor
         code_hash=record.code_hash,
         host=record.host,
     )
-    commit, dirty = code_version()
     return replace(
         record,
         status="running",
         config=config,
-        started_at=_now(),
-        process_id=os.getpid(),
-        host=socket.gethostname(),
-        commit=commit,
-        dirty=dirty,
-        code_hash=code_hash(),
+        **_here_and_now(),
         attempts=[*record.attempts, asdict(earlier)],
         error=None,
         validation=None,
     )
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _here_and_now() -> dict[str, Any]:
+    """The fields of a record that say when, where and of what code an attempt is."""
+    commit, dirty = code_version()
+    return {
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "process_id": os.getpid(),
+        "host": socket.gethostname(),
+        "commit": commit,
+        "dirty": dirty,
+        "code_hash": code_hash(),
+    }
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -351,7 +348,7 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
     Raises:
         RequestError, KeyboardInterrupt: as ``run_folder``.
     """
-    ending: Ending = start_and_wait(config, folder)
+    ending = start_and_wait(config, folder)
     record = read_record(folder)
     stopped = ending.stopped or ending.status == INTERRUPTED
     if os.environ.get("NODE_RANK", "0") != "0" and config["trainer"]["num_nodes"] > 1:

@@ -171,8 +171,8 @@ def test_how_a_sweep_stands(tmp_path, monkeypatch):
 def test_twenty_launches_in_a_second_are_twenty_folders(tiny, tmp_path):
     """Everything but the training is real: what is tested is whose folder is whose."""
     script = (
-        "import sys; from pathlib import Path; from tielab import launch, run\n"
-        "run.start_and_wait = lambda config, folder: run.Ending(0)\n"
+        "import sys; from pathlib import Path; from tielab import launch, processes, run\n"
+        "run.start_and_wait = lambda config, folder: processes.Ending(0)\n"
         f"sys.exit(launch.main(Path({str(ROOT / 'conf')!r}), sys.argv[1:]))"
     )
     sweeping = ["-m", "model.tied=true,false"]
