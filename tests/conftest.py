@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,13 @@ from running import ROOT, TINY
 os.environ.update(
     WANDB_MODE="offline", WANDB_ERROR_REPORTING="false", WANDB_SILENT="true", OMP_WAIT_POLICY="PASSIVE"
 )
+
+
+@pytest.fixture(autouse=True)
+def unchanged_environment():
+    """What a test leaves in the environment, such as the W&B mode of a run in this process, ends with it."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture(scope="session")
