@@ -94,12 +94,13 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
 
             status = run_rank(folder)
             return Ending(status, stopped=status == INTERRUPTED)
+        port = held.enter_context(port_of_ones_own())
         if config["launch"] == "torchrun":
-            return _wait_for([_torchrun(trainer, folder, gpus)], received)
+            return _wait_for([_torchrun(trainer, folder, port, gpus)], received)
         start = _fork if config["launch"] == "forkserver" else _spawn
         children: list[Child] = []
         try:
-            for environment in rank_environments(trainer, gpus):
+            for environment in _rank_environments(trainer, port, gpus):
                 children.append(start(folder, environment))
         except EOFError:
             _send(children, signal.SIGKILL)
@@ -122,10 +123,13 @@ def _gpus(count: int, inline: bool, received: list[int]) -> contextlib.AbstractC
     )
 
 
-def rank_environments(trainer: dict[str, Any], gpus: Sequence[str] | None = None) -> list[dict[str, str]]:
+def _rank_environments(
+    trainer: dict[str, Any], port: int, gpus: Sequence[str] | None
+) -> list[dict[str, str]]:
     """The whole environment of each of this node's processes.
 
     Args:
+        port: where they meet, if they are all on this machine.
         gpus: the run's own, as ``CUDA_VISIBLE_DEVICES`` names them.
     """
     base = {k: v for k, v in os.environ.items() if k not in STALE_VARIABLES}
@@ -137,15 +141,20 @@ def rank_environments(trainer: dict[str, Any], gpus: Sequence[str] | None = None
             base.pop(name, None)
         if trainer["devices"] == 1:
             return [base]
-        base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "NODE_RANK": "0"}
+        base |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
     return [{**base, "LOCAL_RANK": str(rank)} for rank in range(trainer["devices"])]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextlib.contextmanager
+def port_of_ones_own() -> Iterator[int]:
+    """A port that no other program is given until the block ends.
+
+    Only who asks for it by number and with ``SO_REUSEADDR``, as torch's store does, can listen there.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]
 
 
 @dataclass
@@ -195,14 +204,14 @@ def _spawn(folder: Path, environment: dict[str, str]) -> Child:
     return Child(poll=process.poll, send=process.send_signal)
 
 
-def _torchrun(trainer: dict[str, Any], folder: Path, gpus: Sequence[str] | None) -> Child:
-    environment = rank_environments(trainer, gpus)[0]
+def _torchrun(trainer: dict[str, Any], folder: Path, port: int, gpus: Sequence[str] | None) -> Child:
+    environment = _rank_environments(trainer, port, gpus)[0]
     command = [
         sys.executable, "-m", "torch.distributed.run",
         f"--nnodes={trainer['num_nodes']}", f"--node-rank={environment.get('NODE_RANK', '0')}",
         f"--nproc-per-node={trainer['devices']}",
         f"--master-addr={environment.get('MASTER_ADDR', '127.0.0.1')}",
-        f"--master-port={environment.get('MASTER_PORT') or _free_port()}",
+        f"--master-port={environment.get('MASTER_PORT', port)}",
         "--module", "tielab.experiment", str(folder),
     ]  # fmt: skip
     environment.pop("LOCAL_RANK", None)

@@ -4,15 +4,14 @@ import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
 
-from tielab.processes import _free_port
+from tielab.processes import port_of_ones_own
 
 
 def in_ranks(function, *arguments, num_ranks=2):
     """What function(*arguments) returns in each of so many processes that form a group."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tielab.launch", "tielab.experiment"])
-    port = _free_port()
-    with ProcessPoolExecutor(num_ranks, mp_context=context) as pool:
+    with port_of_ones_own() as port, ProcessPoolExecutor(num_ranks, mp_context=context) as pool:
         calls = [pool.submit(_call, rank, num_ranks, port, function, arguments) for rank in range(num_ranks)]
         return [call.result(timeout=150) for call in calls]
 
