@@ -92,9 +92,23 @@ class StopOnSignal(L.Callback):
         self._check_every_n_steps = check_every_n_steps
         self._validation_steps = validation_steps
         self._received: int | None = None
+        self._began = False
+        self._before: dict[int, Any] = {}
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        # What Lightning finds here it puts back when the training has ended, however that was.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._receive_outside)
+
+    def _receive_outside(self, number: int, frame: FrameType | None) -> None:
+        if self._began:
+            return  # what is left is to write the record; ``run_rank`` puts the old handlers back
+        signal.signal(number, self._before[number])
+        signal.raise_signal(number)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # Not earlier: Lightning installs its own SIGTERM handler, which ends a run with status 0.
+        self._began = True
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._receive)
 
@@ -122,12 +136,6 @@ class StopOnSignal(L.Callback):
         if received:
             trainer.save_checkpoint(self._checkpoint)
             raise RunInterruptedError(f"stopped by a signal after step {trainer.global_step}")
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        # What is left is to write the record; ``run_rank`` puts the old handlers back.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) == self._receive:
-                signal.signal(number, signal.SIG_IGN)
 
 
 class ValidateAt(L.Callback):

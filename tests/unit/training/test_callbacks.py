@@ -1,5 +1,7 @@
 """The guard stops a broken tie wherever it breaks; validation and log come when they should."""
 
+import signal
+
 import lightning.pytorch as L
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch import nn
 
 from fits import B, Fit, T, batches
 from tielab.models.tying import BrokenTieError
-from tielab.training.callbacks import ValidateAt
+from tielab.training.callbacks import RunInterruptedError, StopOnSignal, ValidateAt
 from tielab.training.progress import ProgressBar
 
 
@@ -193,3 +195,36 @@ def test_the_best_validation_and_the_final_losses_are_kept():
     assert len(fit.task.final_losses) == 1
     assert fit.task.validations[-1].num_tokens == 3 * B * T
     assert fit.task.validations[-1].num_bytes == 2 * 3 * B * T
+
+
+@pytest.fixture
+def handlers():
+    """Puts the handlers of both signals back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield before
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_signal_after_the_training_does_not_keep_the_record_from_being_written(stopped, handlers, tmp_path):
+    """SLURM signals every process, and the one that started them passes it on: the second comes late."""
+    stop = StopOnSignal(tmp_path / "last.ckpt", 1, validation_steps={4})
+    signals = [AtStep(2, lambda model: signal.raise_signal(signal.SIGTERM))] if stopped else []
+    fit = Fit(4, extra=[*signals, stop])
+    if stopped:
+        with pytest.raises(RunInterruptedError, match="after step 2"):
+            fit.run()
+    else:
+        fit.run()
+    assert (tmp_path / "last.ckpt").is_file() is stopped
+    for number, before in handlers.items():
+        assert signal.getsignal(number) not in (before, signal.SIG_DFL)  # else it would end this process
+        signal.raise_signal(number)
+
+
+def test_a_signal_before_the_training_does_what_it_did_before(handlers, tmp_path):
+    early = At("on_train_start", lambda model: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(SystemExit):
+        Fit(4, extra=[early, StopOnSignal(tmp_path / "last.ckpt", 1, validation_steps={4})]).run()
+    assert not (tmp_path / "last.ckpt").exists()
