@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from unittest import mock
@@ -15,6 +16,7 @@ from running import ROOT, TINY
 os.environ.update(
     WANDB_MODE="offline", WANDB_ERROR_REPORTING="false", WANDB_SILENT="true", OMP_WAIT_POLICY="PASSIVE"
 )
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `make test &` would have it ignored
 
 
 @pytest.fixture(autouse=True)
