@@ -107,8 +107,8 @@ class StopOnSignal(L.Callback):
         signal.raise_signal(number)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        # Not earlier: Lightning installs its own SIGTERM handler, which ends a run with status 0.
         self._began = True
+        # Not earlier: Lightning installs its own SIGTERM handler, which ends a run with status 0.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._receive)
 
