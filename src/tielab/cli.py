@@ -81,6 +81,24 @@ def newest(outputs: Path) -> Path:
 
 
 @main.command()
+@click.argument("folders", nargs=-1, required=True, type=FOLDER)
+@click.argument("study", type=FOLDER)
+@click.option("--baseline", help="The arm that the others are compared with.")
+def publish(folders: tuple[Path, ...], study: Path, baseline: str | None) -> None:
+    """Copy the runs in or below FOLDERS into STUDY, with results.csv, tables and figures.
+
+    \b
+    python train.py experiments=controls
+    tielab publish outputs/sweeps/X experiments/controls
+    """
+    from tielab.publish import RESULTS_NAME
+    from tielab.publish import publish as write
+
+    write(list(folders), study, baseline)
+    click.echo(f"written: {study / RESULTS_NAME}")
+
+
+@main.command()
 @click.argument("folder", type=FOLDER)
 def resume(folder: Path) -> None:
     """Finish the run or the sweep in FOLDER: unfinished jobs go on from their last checkpoints.

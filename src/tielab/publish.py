@@ -1,0 +1,169 @@
+"""A study's evidence: its runs, tables and figures, copied out of ``outputs/`` in a form that can be committed.
+
+``STUDY/README.md`` and the definition ``STUDY.yaml`` are a person's; everything else in the folder is made
+here, from records alone. Imports no torch.
+"""
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tielab.config import lookup
+from tielab.errors import RequestError
+from tielab.record import METRICS_NAME, RECORD_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
+from tielab.run import read_run_config, run_yaml
+
+if TYPE_CHECKING:
+    from tielab.report.collect import CollectedRun
+    from tielab.report.compare import Comparison
+
+RUNS_NAME = "runs"
+FIGURES_NAME = "figures"
+RESULTS_NAME = "RESULTS.md"
+PORTABLE_VALUES = {
+    "output_dir": "outputs",
+    "data.cache_dir": ".cache/tielab",
+    "logger.wandb.save_dir": "outputs",
+    "resume_from": None,
+}
+"""Keys that lead into one machine's folders, with what a published run has there; none changes a result."""
+
+
+def publish(folders: list[Path], study: Path, baseline: str | None = None) -> None:
+    """Write the runs below some folders into a study's folder, with their tables and figures.
+
+    What an earlier publication wrote is replaced as a whole, once the new one is complete.
+
+    Args:
+        folders: of sweeps or runs.
+        study: has a README.md; its definition STUDY.yaml lies beside it.
+        baseline: the arm that the others are compared with, as in ``tielab report``.
+
+    Raises:
+        RequestError: the study has no README.md or no definition, or a run has not ended.
+    """
+    from tielab.report.collect import collect_runs
+
+    _check_study(study)
+    runs = collect_runs(folders).runs
+    for run in runs:
+        if run.record.status not in ("finished", "failed"):
+            raise RequestError(
+                f"{run.folder} is {run.record.status}: a study is published when all its runs have ended"
+            )
+    with tempfile.TemporaryDirectory(dir=study.parent, prefix=f".{study.name}.") as name:
+        fresh = Path(name)
+        _copy_runs(runs, fresh / RUNS_NAME)
+        _write_results(fresh, study, baseline)
+        for path in fresh.iterdir():
+            _replace(study / path.name, path)
+
+
+def _check_study(study: Path) -> None:
+    for path in (study / "README.md", study.with_suffix(".yaml")):
+        if not path.is_file():
+            raise RequestError(
+                f"{path} is missing: a study has its question, prediction and decision rule in README.md, "
+                "and its definition beside its folder, before it is run"
+            )
+
+
+def _replace(old: Path, new: Path) -> None:
+    if old.is_dir():
+        shutil.rmtree(old)
+    new.rename(old)
+
+
+def _copy_runs(runs: list["CollectedRun"], place: Path) -> None:
+    """Each run as a folder of its number: config, record and curves, without what names a machine."""
+    for number, run in enumerate(runs):
+        folder = place / f"{number:03d}"
+        folder.mkdir(parents=True)
+        config = portable_config(read_run_config(run.folder))
+        write_atomic(folder / RUN_CONFIG_NAME, run_yaml(config))
+        write_record(folder, portable_record(run.record))
+        if (run.folder / METRICS_NAME).is_file():
+            shutil.copyfile(run.folder / METRICS_NAME, folder / METRICS_NAME)
+
+
+def portable_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a run's config whose folders are the default ones; it computes the same."""
+    copied = _copied(config)
+    for key, value in PORTABLE_VALUES.items():
+        parent, _, leaf = key.rpartition(".")
+        try:
+            node = lookup(copied, parent) if parent else copied
+        except KeyError:
+            continue
+        if leaf in node:
+            node[leaf] = value
+    return copied
+
+
+def portable_record(record: Record) -> Record:
+    """A copy of a record without host, process and traceback, its config as ``portable_config``."""
+    error = None if record.error is None else {**record.error, "traceback": ""}
+    attempts = [{**attempt, "host": None, "error": None} for attempt in record.attempts]
+    return replace(
+        record,
+        config=portable_config(record.config),
+        host=None,
+        process_id=None,
+        error=error,
+        attempts=attempts,
+    )
+
+
+def _copied(node: Any) -> Any:
+    return {key: _copied(value) for key, value in node.items()} if isinstance(node, dict) else node
+
+
+def _write_results(fresh: Path, study: Path, baseline: str | None) -> None:
+    from tielab.report.collect import collect_runs
+    from tielab.report.compare import compare
+    from tielab.report.figures import write_figures
+    from tielab.report.render import to_csv
+    from tielab.report.runs import runs_table
+
+    collected = collect_runs([fresh / RUNS_NAME])
+    comparison = compare(collected, baseline)
+    table = runs_table(comparison)
+    table["folder"] = [str(Path(folder).relative_to(fresh)) for folder in table["folder"]]
+    write_atomic(fresh / "results.csv", table.to_csv(index=False))
+    write_atomic(fresh / "comparison.csv", to_csv(comparison))
+    figures = sorted(path.name for path in write_figures(comparison, fresh / FIGURES_NAME))
+    text = results_text(comparison, study.name, baseline, [f for f in figures if f.endswith(".svg")])
+    write_atomic(fresh / RESULTS_NAME, text)
+
+
+def results_text(comparison: "Comparison", name: str, baseline: str | None, figures: list[str]) -> str:
+    """RESULTS.md: what was run with which code and where, the comparison, the figures, and the commands."""
+    from tielab.report.render import to_markdown
+
+    option = "" if baseline is None else f" --baseline {baseline!r}"
+    records = [run.record for group in comparison.groups for arm in group.arms.values() for run in arm.values()]
+    conditions = "; ".join(f"{what} {', '.join(values)}" for what, values in _conditions(records).items())
+    parts = [
+        f"# Results of {name}",
+        "Made by `tielab publish`; question, prediction and decision rule are in [README.md](README.md).",
+        f"Run: `python train.py experiments={name}`. This page from the sweep: "
+        f"`tielab publish SWEEP experiments/{name}{option}`. "
+        f"Its table from the records here: `tielab report experiments/{name}{option}`.",
+        f"Conditions: {conditions}.",
+        to_markdown(comparison).rstrip(),
+        *(f"![{Path(figure).stem.replace('_', ' ')}]({FIGURES_NAME}/{figure})" for figure in figures),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions(records: list[Record]) -> dict[str, list[str]]:
+    found = {
+        "commit": [record.commit and record.commit[:10] for record in records],
+        "code": [record.code_hash for record in records],
+        "torch": [record.versions.get("torch") for record in records],
+        "device": [record.device for record in records],
+        "threads": [record.num_threads for record in records],
+    }
+    return {what: sorted({str(v) for v in values if v is not None}) for what, values in found.items()}
