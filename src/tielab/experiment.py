@@ -28,8 +28,9 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, check_weights, read_checkpoint
 from tielab.config import PLACEMENT_KEYS, computed
+from tielab.data.budget import check_fits, data_summary, planned_tokens
 from tielab.data.datamodule import TextDataModule
-from tielab.data.prepare import Prepared, check_fits, prepare
+from tielab.data.prepare import Prepared, prepare
 from tielab.data.tokenizer import Tokenizer
 from tielab.data.windows import batch_hash
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
@@ -125,7 +126,7 @@ class Fit:
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
         tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
-        self.num_steps = -(-config["budget"]["tokens"] // tokens_per_step)
+        self.num_steps = -(-planned_tokens(config["budget"], self.prepared) // tokens_per_step)
         self.model = build_model(config["model"], self.prepared.tokenizer)
         self.task = LanguageModelTask(
             model=self.model,
@@ -297,7 +298,7 @@ class Fit:
         record.device = device_name(trainer)
         record.parameters = parameter_ledger(self.model)
         record.flops_per_token = flops_per_token(self.model)
-        record.data = self.prepared.summary()
+        record.data = data_summary(self.prepared, self.data.train_split)
         record.body_hash = body_hash(self.model)
         record.batch_hash = batch_hash(self.data.order)
         record.num_steps = self.num_steps
@@ -311,6 +312,7 @@ class Fit:
         record.num_processes = task.num_processes
         record.tie_observed = self.guard.observed
         record.tokens_seen = task.tokens_seen
+        record.epochs = task.tokens_seen / self.data.train_split.num_tokens
         record.initial_loss = task.initial_loss
         if task.final_losses:
             record.train_loss = sum(task.final_losses) / len(task.final_losses)

@@ -107,7 +107,8 @@ class Record:
     flops_per_token: dict[str, int] = field(default_factory=dict)
     """forward, train."""
     data: dict[str, Any] = field(default_factory=dict)
-    """corpus_hash, tokenizer_hash, vocab_size; of each split the counts and the content_hash."""
+    """corpus_hash, tokenizer_hash, vocab_size; of each split the counts and the content_hash. ``train`` is
+    the part trained on, its ``unused_ids`` the number of ids that never occur there."""
     body_hash: str | None = None
     """Of the block, position and norm tensors before training: equal in two paired arms."""
     batch_hash: str | None = None
@@ -125,6 +126,8 @@ class Record:
     peak_memory_bytes: int | None = None
     """On a GPU what the allocator held; on the CPU the process's peak resident memory."""
     tokens_seen: int | None = None
+    epochs: float | None = None
+    """``tokens_seen`` in passes over the training tokens used."""
     num_steps: int | None = None
     seconds: float | None = None
     """Of the process's work up to the record, and those that led to the checkpoint it went on from."""

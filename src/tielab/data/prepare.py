@@ -32,7 +32,6 @@ from tielab.data.corpus import (
     with_document_ends,
 )
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
-from tielab.data.windows import evaluation_windows, num_training_windows
 from tielab.errors import RequestError
 from tielab.slots import alone
 
@@ -50,12 +49,18 @@ class TokenSplit:
 
     tokens: npt.NDArray[Any]
     """Memory-mapped ids, shape (num_tokens,), uint16 or uint32."""
-    num_documents: int
+    num_documents: int | None
+    """Null for a part of a split: where documents begin is not kept."""
     num_tokens: int
     num_bytes: int
     """UTF-8 bytes of the text."""
     content_hash: str
     """sha256 of the ids and of the bytes each stands for."""
+
+    def first(self, num_tokens: int, tokenizer: Tokenizer) -> "TokenSplit":
+        """The first ``num_tokens`` tokens as a split of their own."""
+        tokens = self.tokens[:num_tokens]
+        return TokenSplit(tokens=tokens, **_describe(tokenizer, tokens, num_documents=None))
 
     def summary(self) -> dict[str, Any]:
         """Everything but the tokens, as plain values."""
@@ -244,7 +249,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str], split: str) -> npt.NDArray[n
     return tokens
 
 
-def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[np.int64], num_documents: int) -> dict[str, Any]:
+def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[Any], num_documents: int | None) -> dict[str, Any]:
     num_bytes = tokenizer.token_bytes[tokens]
     content = hashlib.sha256(tokens.astype("<i8").tobytes() + num_bytes.astype("<i8").tobytes())
     return {
@@ -282,33 +287,3 @@ def _load(entry: Path) -> Prepared | None:
 def _open_split(entry: Path, name: str, meta: dict[str, Any]) -> TokenSplit:
     tokens = np.memmap(entry / f"{name}.bin", dtype=meta["dtype"], mode="r")
     return TokenSplit(tokens=tokens, **meta["splits"][name])
-
-
-def check_fits(prepared: Prepared, data_config: dict[str, Any], num_processes: int = 1) -> None:
-    """Raise RequestError if the tokens are too few for the windows, the batches or the processes."""
-    block_size, stride, batch_size = (data_config[key] for key in ("block_size", "stride", "batch_size"))
-    shortest = min(prepared.train.num_tokens, prepared.validation.num_tokens)
-    for name, split in (("train", prepared.train), ("validation", prepared.validation)):
-        check_split_fits(split, name, block_size, largest=shortest - 1)
-    num_windows = num_training_windows(prepared.train.num_tokens, block_size, stride)
-    if num_windows < batch_size:
-        raise RequestError(
-            f"data.batch_size={batch_size}: the train split of {prepared.train.num_tokens} tokens has "
-            f"{num_windows} windows (block_size {block_size}, stride {stride}); "
-            f"choose batch_size<={num_windows} or a smaller stride"
-        )
-    starts, _ = evaluation_windows(prepared.validation.num_tokens, block_size, data_config["eval_stride"])
-    if len(starts) < num_processes:
-        raise RequestError(
-            f"the validation split has {len(starts)} windows for {num_processes} processes; "
-            "use fewer processes, a smaller data.eval_stride or more text"
-        )
-
-
-def check_split_fits(split: TokenSplit, name: str, block_size: int, largest: int | None = None) -> None:
-    """Raise RequestError if not even one window of ``block_size`` inputs and targets fits a split."""
-    if split.num_tokens < block_size + 1:
-        raise RequestError(
-            f"data.block_size={block_size} needs {block_size + 1} tokens, the {name} split has "
-            f"{split.num_tokens}; choose block_size<={largest or split.num_tokens - 1} or more text"
-        )

@@ -44,7 +44,7 @@ SUMMARIES = {
 
 RECORD_SUMMARY = (
     "parameters", "flops_per_token", "initial_loss", "train_loss", "validation", "best_validation",
-    "throughput", "peak_memory_bytes", "tokens_seen", "num_steps", "num_processes", "tie_observed",
+    "throughput", "peak_memory_bytes", "tokens_seen", "epochs", "num_steps", "num_processes", "tie_observed",
     "seconds", "seconds_by_phase",
 )  # fmt: skip
 """Fields of the record that the run table of W&B shows, nested as in record.json."""

@@ -35,6 +35,7 @@ def make_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "tokenizer": {"kind": "byte", "vocab_size": 256, "path": None, "byte_fallback": False}
             | (tokenizer or {}),
             "block_size": 16,
+            "train_tokens": None,
             "stride": 16,
             "eval_stride": 8,
             "batch_size": 8,
