@@ -30,6 +30,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_bounds(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
+    _check_strides(config["data"])
     _check_sharding(config["trainer"], config["model"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_resume(config["resume_from"])
@@ -173,6 +174,18 @@ def _check_data(data: dict[str, Any]) -> None:
                 f"data.{key}={data[key]} would skip tokens: it must not exceed "
                 f"data.block_size={data['block_size']}"
             )
+
+
+def _check_strides(data: dict[str, Any]) -> None:
+    strides, block_size, eval_stride = data["check_strides"], data["block_size"], data["eval_stride"]
+    for stride in strides:
+        asked = f"data.check_strides={strides} has {stride}"
+        if not 1 <= stride <= block_size:
+            raise RequestError(f"{asked}: a stride must lie between 1 and data.block_size={block_size}")
+        if stride == eval_stride:
+            raise RequestError(f"{asked}, which data.eval_stride evaluates already; drop it")
+        if strides.count(stride) > 1:
+            raise RequestError(f"{asked} twice; name it once")
 
 
 def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:

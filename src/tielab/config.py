@@ -136,6 +136,9 @@ class DataConfig:
     """Tokens from one training window to the next."""
     eval_stride: int = MISSING
     """Tokens newly scored by each evaluation window; the rest of it is context."""
+    check_strides: list[int] = MISSING
+    """Further such strides: at each the finished model is scored once more on the validation split, to
+    tell whether a difference depends on the context. Trains nothing else, but says more in the record."""
     batch_size: int = MISSING
     """Windows per optimizer step, over all processes and accumulated micro-batches."""
     eval_batch_size: int = MISSING

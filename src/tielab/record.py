@@ -43,6 +43,9 @@ class Validation:
     """Of the validation token ids and their bytes."""
     tokens_seen: int
     """Training tokens consumed before this pass."""
+    num_words: int | None = None
+    """Whitespace-separated words of exactly the scored tokens; null in a record that is older than this."""
+    word_perplexity: float | None = None
 
 
 @dataclass
@@ -121,6 +124,9 @@ class Record:
     """The pass after the last step, as ``Validation``."""
     best_validation: dict[str, Any] | None = None
     """The pass with the fewest bits per byte."""
+    stride_validations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the finished model at each of ``data.check_strides``, as ``Validation``: the same tokens with more
+    or less context."""
     throughput: dict[str, Any] | None = None
     """As ``Throughput``; null if the run was too short to measure."""
     peak_memory_bytes: int | None = None

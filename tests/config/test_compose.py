@@ -120,6 +120,13 @@ WRONG = [
     (["optimizer.weight_decay=-1"], "optimizer.weight_decay=-1.0 is out of range"),
     (["data.stride=129"], "data.stride=129 would skip tokens"),
     (["data.eval_stride=129"], "data.eval_stride=129 would skip tokens"),
+    (
+        ["data.check_strides=[64,129]"],
+        "check_strides=[64, 129] has 129: a stride must lie between 1 and",
+    ),
+    (["data.check_strides=[0]"], "data.check_strides=[0] has 0: a stride must lie between 1 and"),
+    (["data.check_strides=[128]"], "data.check_strides=[128] has 128, which data.eval_stride evaluates"),
+    (["data.check_strides=[64,32,64]"], "data.check_strides=[64, 32, 64] has 64 twice"),
     (["vocab=byte", "data.tokenizer.vocab_size=300"], "a byte tokenizer has exactly 256 ids"),
     (["vocab=bpe", "data.tokenizer.vocab_size=255"], "a byte-level BPE starts from 256 bytes"),
     (["vocab=gpt2"], "data.tokenizer.kind=file needs data.tokenizer.path"),

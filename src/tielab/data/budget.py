@@ -72,12 +72,7 @@ def check_fits(prepared: Prepared, data_config: dict[str, Any], num_processes: i
             f"{block_size + 1} tokens; choose train_tokens>={block_size + 1} or a smaller block_size"
         )
     _check_batch(num_tokens, data_config)
-    starts, _ = evaluation_windows(prepared.validation.num_tokens, block_size, data_config["eval_stride"])
-    if len(starts) < num_processes:
-        raise RequestError(
-            f"the validation split has {len(starts)} windows for {num_processes} processes; "
-            "use fewer processes, a smaller data.eval_stride or more text"
-        )
+    _check_processes(prepared.validation.num_tokens, data_config, num_processes)
 
 
 def _check_batch(num_tokens: int, data_config: dict[str, Any]) -> None:
@@ -89,6 +84,18 @@ def _check_batch(num_tokens: int, data_config: dict[str, Any]) -> None:
             f"data.batch_size={batch_size}: {part} of {num_tokens} tokens has "
             f"{num_windows} windows (block_size {block_size}, stride {stride}); "
             f"choose batch_size<={num_windows} or a smaller stride"
+        )
+
+
+def _check_processes(num_tokens: int, data_config: dict[str, Any], num_processes: int) -> None:
+    eval_stride, check_strides = data_config["eval_stride"], data_config["check_strides"]
+    longest = max([eval_stride, *check_strides])
+    starts, _ = evaluation_windows(num_tokens, data_config["block_size"], longest)
+    if len(starts) < num_processes:
+        raise RequestError(
+            f"the validation split has {len(starts)} windows for {num_processes} processes; use fewer "
+            f"processes, a smaller data.{'eval_stride' if longest == eval_stride else 'check_strides'} "
+            "or more text"
         )
 
 

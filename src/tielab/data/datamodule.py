@@ -195,20 +195,24 @@ class TextDataModule(LightningDataModule):
 
     def val_dataloader(self) -> TokenLoader[EvaluationBatch]:
         """The whole validation split, shared out over the processes."""
-        return self._evaluation_loader("validation", self.prepared.validation)
+        return self.stride_dataloader(self.data_config["eval_stride"])
+
+    def stride_dataloader(self, stride: int) -> TokenLoader[EvaluationBatch]:
+        """The same tokens, ``stride`` of them newly scored by each window."""
+        return self._evaluation_loader("validation", self.prepared.validation, stride)
 
     def test_dataloader(self) -> TokenLoader[EvaluationBatch]:
         """The whole test split, shared out over the processes."""
-        return self._evaluation_loader("test", self.prepared.test)
+        return self._evaluation_loader("test", self.prepared.test, self.data_config["eval_stride"])
 
-    def _evaluation_loader(self, name: str, split: TokenSplit) -> TokenLoader[EvaluationBatch]:
+    def _evaluation_loader(self, name: str, split: TokenSplit, stride: int) -> TokenLoader[EvaluationBatch]:
         config = self.data_config
         check_split_fits(split, name, config["block_size"])
         batches = EvaluationBatches(
             split,
             self.prepared.tokenizer.token_bytes,
             block_size=config["block_size"],
-            stride=config["eval_stride"],
+            stride=stride,
             batch_size=config["eval_batch_size"],
             **self._place(),
         )

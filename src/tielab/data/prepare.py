@@ -35,7 +35,7 @@ from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
 from tielab.errors import RequestError
 from tielab.slots import alone
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raised whenever an entry's files change for the same content."""
 META_NAME = "meta.json"
 TOKENIZER_NAME = "tokenizer.json"
@@ -51,6 +51,8 @@ class TokenSplit:
     """Memory-mapped ids, shape (num_tokens,), uint16 or uint32."""
     num_documents: int | None
     """Null for a part of a split: where documents begin is not kept."""
+    num_scored_words: int | None
+    """Whitespace-separated words behind the first token, which no window scores; null for a part."""
     num_tokens: int
     num_bytes: int
     """UTF-8 bytes of the text."""
@@ -60,12 +62,14 @@ class TokenSplit:
     def first(self, num_tokens: int, tokenizer: Tokenizer) -> "TokenSplit":
         """The first ``num_tokens`` tokens as a split of their own."""
         tokens = self.tokens[:num_tokens]
-        return TokenSplit(tokens=tokens, **_describe(tokenizer, tokens, num_documents=None))
+        described = _describe(tokenizer, tokens)
+        return TokenSplit(tokens=tokens, num_documents=None, num_scored_words=None, **described)
 
     def summary(self) -> dict[str, Any]:
         """Everything but the tokens, as plain values."""
         return {
             "num_documents": self.num_documents,
+            "num_scored_words": self.num_scored_words,
             "num_tokens": self.num_tokens,
             "num_bytes": self.num_bytes,
             "content_hash": self.content_hash,
@@ -213,7 +217,11 @@ def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
     for name in SPLITS:
         tokens = _encode(tokenizer, texts[name], name)
         (folder / f"{name}.bin").write_bytes(tokens.astype(dtype).tobytes())
-        splits[name] = _describe(tokenizer, tokens, num_documents=len(texts[name]))
+        splits[name] = {
+            "num_documents": len(texts[name]),
+            "num_scored_words": num_scored_words("".join(texts[name]), len(tokenizer.pieces[tokens[0]])),
+            **_describe(tokenizer, tokens),
+        }
     (folder / TOKENIZER_NAME).write_text(tokenizer.to_json(), encoding="utf-8")
     meta = {
         "corpus": request.source.corpus,
@@ -249,11 +257,19 @@ def _encode(tokenizer: Tokenizer, texts: list[str], split: str) -> npt.NDArray[n
     return tokens
 
 
-def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[Any], num_documents: int | None) -> dict[str, Any]:
+def num_scored_words(text: str, num_first_bytes: int) -> int:
+    """Words of a text behind its first ``num_first_bytes`` bytes, as ``str.split`` separates them.
+
+    Those bytes are the first token, which is context only. A word that it cuts counts, so two
+    tokenizers may differ by the words that lie wholly in their first tokens, and by no other.
+    """
+    return len(text.encode("utf-8")[num_first_bytes:].decode("utf-8", errors="replace").split())
+
+
+def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[Any]) -> dict[str, Any]:
     num_bytes = tokenizer.token_bytes[tokens]
     content = hashlib.sha256(tokens.astype("<i8").tobytes() + num_bytes.astype("<i8").tobytes())
     return {
-        "num_documents": num_documents,
         "num_tokens": len(tokens),
         "num_bytes": int(num_bytes.sum()),
         "content_hash": content.hexdigest(),

@@ -38,6 +38,7 @@ def make_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "train_tokens": None,
             "stride": 16,
             "eval_stride": 8,
+            "check_strides": [],
             "batch_size": 8,
             "eval_batch_size": 4,
             "num_workers": 0,

@@ -28,7 +28,7 @@ MakeConfig = Callable[..., dict[str, Any]]
 def corpus_of(*ids: int, num_bytes: int | None = None) -> Prepared:
     """A corpus of bytes whose training split has these ids."""
     tokens = np.array(ids, dtype="<u2")
-    split = TokenSplit(tokens, 1, len(ids), len(ids) if num_bytes is None else num_bytes, "hash")
+    split = TokenSplit(tokens, 1, None, len(ids), len(ids) if num_bytes is None else num_bytes, "hash")
     return Prepared("text", "hash", CharTokenizer("", byte_fallback=True), "hash", split, split, split)
 
 
@@ -66,7 +66,7 @@ def test_a_part_of_the_training_split_is_a_split_of_its_own(text_file: Path, mak
 def test_no_window_reaches_beyond_the_part(num_tokens: int, seed: int) -> None:
     config = {"train_tokens": num_tokens, "block_size": 16, "stride": 5, "batch_size": 8, "seed": seed}
     prepared = corpus_of(*[0] * num_tokens, *[1] * (2000 - num_tokens))
-    check_fits(prepared, config | {"eval_stride": 16})
+    check_fits(prepared, config | {"eval_stride": 16, "check_strides": []})
     module = TextDataModule(config | {"num_workers": 0}, prepared, num_steps=20)
     for input_ids, targets in module.train_dataloader():
         assert input_ids.sum() == targets.sum() == 0
@@ -131,6 +131,21 @@ def test_check_fits_accepts_the_largest_and_names_it(text_file: Path, make_confi
     )
     with pytest.raises(RequestError, match=f"the train split has .*choose block_size<={largest} "):
         check_fits(prepared, config | {"block_size": 10**6})
+
+
+def test_check_fits_refuses_more_processes_than_windows_at_the_longest_stride(
+    text_file: Path, make_config: MakeConfig
+) -> None:
+    config = make_config(text_file, batch_size=1, eval_stride=8)
+    prepared = prepare(config)
+    num_windows = {n: -(-(prepared.validation.num_tokens - 17) // n) + 1 for n in (8, 16)}
+    check_fits(prepared, config, num_windows[8])
+    with pytest.raises(RequestError, match=f"has {num_windows[8]} windows .*smaller data.eval_stride"):
+        check_fits(prepared, config, num_windows[8] + 1)
+    config |= {"check_strides": [4, 16]}
+    check_fits(prepared, config, num_windows[16])
+    with pytest.raises(RequestError, match=f"has {num_windows[16]} windows .*smaller data.check_strides"):
+        check_fits(prepared, config, num_windows[16] + 1)
 
 
 def test_check_fits_refuses_a_batch_larger_than_the_training_split(

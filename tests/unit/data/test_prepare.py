@@ -77,7 +77,13 @@ def test_summary_is_plain_and_complete(text_file: Path, make_config: MakeConfig)
         "validation",
         "test",
     ]
-    assert list(summary["train"]) == ["num_documents", "num_tokens", "num_bytes", "content_hash"]
+    assert list(summary["train"]) == [
+        "num_documents",
+        "num_scored_words",
+        "num_tokens",
+        "num_bytes",
+        "content_hash",
+    ]
     assert (summary["corpus"], summary["vocab_size"], summary["bytes_per_token"]) == ("text", 256, 1.0)
 
 
