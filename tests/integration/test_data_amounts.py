@@ -48,6 +48,9 @@ def test_strides_change_nothing_else(main, tiny, tmp_path):
     assert list(checked.stride_validations) == ["8"]
     for name in ("weights_hash", "validation", "best_validation", "train_loss", "batch_hash", "tokens_seen"):
         assert getattr(without, name) == getattr(checked, name), name
+    assert main("-m", *tiny, *PART, "budget.bytes=1000", "data.eval_stride=8", "output_dir=other") == 0
+    (other,) = (tmp_path / "other" / "sweeps").iterdir()
+    assert checked.stride_validations["8"] == read_record(other / "0").validation
     for job, record in (("0", without), ("1", checked)):
         checkpoint = read_checkpoint(sweep / job / "checkpoints" / "last.ckpt", {})
         assert checkpoint["tielab"]["validations"][-1]["nats"] == record.validation["nats"]
