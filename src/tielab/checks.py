@@ -26,9 +26,11 @@ def check_config(config: dict[str, Any]) -> None:
         )
     _check_text(config)
     _check_ranges(config)
+    _check_budget(config["budget"])
     _check_bounds(config)
     _check_model(config["model"], config["data"])
     _check_data(config["data"])
+    _check_strides(config["data"])
     _check_sharding(config["trainer"], config["model"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_resume(config["resume_from"])
@@ -58,13 +60,14 @@ def _check_text(node: Any, key: str = "") -> None:
 POSITIVE_KEYS = (
     "model.block_size", "model.embed_dim", "model.num_layers", "model.num_heads", "model.hidden_dim",
     "data.block_size", "data.stride", "data.eval_stride", "data.batch_size", "data.eval_batch_size",
-    "budget.tokens", "budget.num_validations",
+    "budget.num_validations",
     "trainer.devices", "trainer.num_nodes", "trainer.tensor_parallel_size", "trainer.num_threads",
     "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
     "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale", "parallel_jobs",
 )  # fmt: skip
 OPTIONAL_POSITIVE_KEYS = (
     "model.vocab_size", "model.init_std", "data.tokenizer.vocab_size", "optimizer.gradient_clip_norm",
+    "data.train_tokens", "budget.tokens", "budget.bytes",
 )  # fmt: skip
 NOT_NEGATIVE_KEYS = (
     "seed", "data.seed", "model.seed", "data.num_workers",
@@ -95,6 +98,17 @@ def _check_ranges(config: dict[str, Any]) -> None:
             raise RequestError(f"{key}={value} is out of range: it must lie in [0, 1{bracket}")
 
 
+def _check_budget(budget: dict[str, Any]) -> None:
+    tokens, num_bytes = budget["tokens"], budget["bytes"]
+    if tokens is None and num_bytes is None:
+        raise RequestError("budget.tokens=null and budget.bytes=null ask for no training; set one of the two")
+    if tokens is not None and num_bytes is not None:
+        raise RequestError(
+            f"budget.tokens={tokens} and budget.bytes={num_bytes} are two budgets; add budget.tokens=null "
+            "or drop budget.bytes"
+        )
+
+
 MAX_SEED = 2**32 - 1
 MAX_STEPS = 2**31 - 1
 """What the random generators and the trainer can count to."""
@@ -104,10 +118,11 @@ def _check_bounds(config: dict[str, Any]) -> None:
     for key in ("seed", "model.seed", "data.seed"):
         if lookup(config, key) > MAX_SEED:
             raise RequestError(f"{key}={lookup(config, key)} is out of range: it must be at most {MAX_SEED}")
-    data, tokens = config["data"], config["budget"]["tokens"]
-    most = MAX_STEPS * data["batch_size"] * data["block_size"]
-    if tokens > most:
-        raise RequestError(f"budget.tokens={tokens} is out of range: it must be at most {most}")
+    most = MAX_STEPS * config["data"]["batch_size"] * config["data"]["block_size"]
+    for key in ("tokens", "bytes"):  # a token stands for a byte at least
+        value = config["budget"][key]
+        if value is not None and value > most:
+            raise RequestError(f"budget.{key}={value} is out of range: it must be at most {most}")
 
 
 def _check_model(model: dict[str, Any], data: dict[str, Any]) -> None:
@@ -159,6 +174,18 @@ def _check_data(data: dict[str, Any]) -> None:
                 f"data.{key}={data[key]} would skip tokens: it must not exceed "
                 f"data.block_size={data['block_size']}"
             )
+
+
+def _check_strides(data: dict[str, Any]) -> None:
+    strides, block_size, eval_stride = data["check_strides"], data["block_size"], data["eval_stride"]
+    for stride in strides:
+        asked = f"data.check_strides={strides} has {stride}"
+        if not 1 <= stride <= block_size:
+            raise RequestError(f"{asked}: a stride must lie between 1 and data.block_size={block_size}")
+        if stride == eval_stride:
+            raise RequestError(f"{asked}, which data.eval_stride evaluates already; drop it")
+        if strides.count(stride) > 1:
+            raise RequestError(f"{asked} twice; name it once")
 
 
 def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:
@@ -232,7 +259,8 @@ def check_requests(configs: Sequence[dict[str, Any]], *, remote: bool = False) -
 
 @functools.cache
 def _prepare_data(data_config: str, num_processes: int) -> None:
-    from tielab.data.prepare import check_fits, prepare
+    from tielab.data.budget import check_fits
+    from tielab.data.prepare import prepare
 
     data = json.loads(data_config)
     check_fits(prepare(data), data, num_processes)

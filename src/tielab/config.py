@@ -129,10 +129,16 @@ class DataConfig:
     tokenizer: TokenizerConfig = MISSING
     block_size: int = MISSING
     """Tokens T in a window."""
+    train_tokens: int | None = MISSING
+    """Only the first N tokens of the training split are trained on, over and over; null: all. The
+    tokenizer is that of the whole split all the same."""
     stride: int = MISSING
     """Tokens from one training window to the next."""
     eval_stride: int = MISSING
     """Tokens newly scored by each evaluation window; the rest of it is context."""
+    check_strides: list[int] = MISSING
+    """Further such strides: at each the finished model is scored once more on the validation split, to
+    tell whether a difference depends on the context. Trains nothing else, but says more in the record."""
     batch_size: int = MISSING
     """Windows per optimizer step, over all processes and accumulated micro-batches."""
     eval_batch_size: int = MISSING
@@ -172,8 +178,11 @@ class ScheduleConfig:
 
 @dataclass
 class BudgetConfig:
-    tokens: int = MISSING
-    """Training tokens; the number of steps is rounded up."""
+    tokens: int | None = MISSING
+    """Training tokens; the number of steps is rounded up. Null where ``bytes`` says how much."""
+    bytes: int | None = MISSING
+    """Bytes of text that the training tokens stand for, on the training split's average; the number of
+    tokens is rounded up. One budget for all vocabularies. Null where ``tokens`` says how much."""
     num_validations: int = MISSING
     """Evenly spaced, the last one after the last step."""
 

@@ -28,8 +28,9 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, check_weights, read_checkpoint
 from tielab.config import PLACEMENT_KEYS, computed
+from tielab.data.budget import check_fits, data_summary, planned_tokens
 from tielab.data.datamodule import TextDataModule
-from tielab.data.prepare import Prepared, check_fits, prepare
+from tielab.data.prepare import Prepared, prepare
 from tielab.data.tokenizer import Tokenizer
 from tielab.data.windows import batch_hash
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
@@ -54,6 +55,7 @@ from tielab.tracking.rank import is_global_rank_zero
 from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
 from tielab.training.strategy import build_strategy
+from tielab.training.strides import CheckStrides
 from tielab.training.task import CHECKPOINT_KEY, LanguageModelTask
 from tielab.training.throughput import ThroughputMeter, TrainingClock
 
@@ -85,6 +87,7 @@ def run_rank(folder: Path) -> int:
         log.debug(record.status, exc_info=status == FAILED)
     if not record.finished:
         record.validation = None  # was of some earlier step
+        record.stride_validations = {}
     record.seconds = time.monotonic() - started + (fit.earlier_seconds if fit is not None else 0.0)
     if rank == 0:
         try:
@@ -125,15 +128,18 @@ class Fit:
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
         tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
-        self.num_steps = -(-config["budget"]["tokens"] // tokens_per_step)
+        self.num_steps = -(-planned_tokens(config["budget"], self.prepared) // tokens_per_step)
         self.model = build_model(config["model"], self.prepared.tokenizer)
+        validation = self.prepared.validation
+        assert validation.num_scored_words is not None, "a whole split"
         self.task = LanguageModelTask(
             model=self.model,
             optimizer=config["optimizer"],
             schedule=config["schedule"],
             num_steps=self.num_steps,
             tokens_per_step=tokens_per_step,
-            content_hash=self.prepared.validation.content_hash,
+            content_hash=validation.content_hash,
+            num_words=validation.num_scored_words,
             identity=run_identity(config, self.prepared.tokenizer),
             seed=config["seed"],
         )
@@ -143,6 +149,7 @@ class Fit:
         self.clock = TrainingClock(settings["log_every_n_steps"] * settings["accumulate_grad_batches"])
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
         self.guard = TieGuard(config["model"]["tied"])
+        self.strides = CheckStrides(config["data"]["check_strides"], self.data.stride_dataloader)
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.config["data"])
@@ -212,6 +219,7 @@ class Fit:
                     StopOnSignal(
                         self.folder / LAST_CHECKPOINT, settings["log_every_n_steps"], validate.steps
                     ),
+                    self.strides,
                 ],
                 logger=self._build_loggers(),
                 plugins=[WholeCheckpointIO(self._places)],
@@ -297,7 +305,7 @@ class Fit:
         record.device = device_name(trainer)
         record.parameters = parameter_ledger(self.model)
         record.flops_per_token = flops_per_token(self.model)
-        record.data = self.prepared.summary()
+        record.data = data_summary(self.prepared, self.data.train_split)
         record.body_hash = body_hash(self.model)
         record.batch_hash = batch_hash(self.data.order)
         record.num_steps = self.num_steps
@@ -311,12 +319,14 @@ class Fit:
         record.num_processes = task.num_processes
         record.tie_observed = self.guard.observed
         record.tokens_seen = task.tokens_seen
+        record.epochs = task.tokens_seen / self.data.train_split.num_tokens
         record.initial_loss = task.initial_loss
         if task.final_losses:
             record.train_loss = sum(task.final_losses) / len(task.final_losses)
         if self.guard.intact and task.validations:
             record.validation = asdict(task.validations[-1])
             record.best_validation = asdict(min(task.validations, key=_bits_per_byte_or_infinity))
+            record.stride_validations = {str(s): asdict(v) for s, v in self.strides.validations.items()}
         throughput = self.throughput.summary(task.num_processes or 1)
         record.throughput = asdict(throughput) if throughput else None
         record.peak_memory_bytes = peak_memory_bytes(trainer)

@@ -43,6 +43,9 @@ class Validation:
     """Of the validation token ids and their bytes."""
     tokens_seen: int
     """Training tokens consumed before this pass."""
+    num_words: int | None = None
+    """Whitespace-separated words of exactly the scored tokens; null in a record that is older than this."""
+    word_perplexity: float | None = None
 
 
 @dataclass
@@ -107,7 +110,8 @@ class Record:
     flops_per_token: dict[str, int] = field(default_factory=dict)
     """forward, train."""
     data: dict[str, Any] = field(default_factory=dict)
-    """corpus_hash, tokenizer_hash, vocab_size; of each split the counts and the content_hash."""
+    """corpus_hash, tokenizer_hash, vocab_size; of each split the counts and the content_hash. ``train`` is
+    the part trained on, its ``unused_ids`` the number of ids that never occur there."""
     body_hash: str | None = None
     """Of the block, position and norm tensors before training: equal in two paired arms."""
     batch_hash: str | None = None
@@ -120,11 +124,16 @@ class Record:
     """The pass after the last step, as ``Validation``."""
     best_validation: dict[str, Any] | None = None
     """The pass with the fewest bits per byte."""
+    stride_validations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the finished model at each of ``data.check_strides``, as ``Validation``: the same tokens with more
+    or less context."""
     throughput: dict[str, Any] | None = None
     """As ``Throughput``; null if the run was too short to measure."""
     peak_memory_bytes: int | None = None
     """On a GPU what the allocator held; on the CPU the process's peak resident memory."""
     tokens_seen: int | None = None
+    epochs: float | None = None
+    """``tokens_seen`` in passes over the training tokens used."""
     num_steps: int | None = None
     seconds: float | None = None
     """Of the process's work up to the record, and those that led to the checkpoint it went on from."""

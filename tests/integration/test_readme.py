@@ -12,7 +12,8 @@ from running import ROOT
 from tielab import cli
 from tielab.checks import check_config
 from tielab.config import plain, register
-from tielab.data.prepare import check_fits, prepare
+from tielab.data.budget import check_fits
+from tielab.data.prepare import prepare
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/clusters.md")
 

@@ -13,7 +13,8 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tielab.data.prepare import Prepared, TokenSplit, check_split_fits
+from tielab.data.budget import check_split_fits, training_split
+from tielab.data.prepare import Prepared, TokenSplit
 from tielab.data.windows import Indices, TrainingOrder, cut, evaluation_windows, num_training_windows
 from tielab.training.strategy import batch_share
 
@@ -159,6 +160,7 @@ class TextDataModule(LightningDataModule):
         super().__init__()
         self.data_config = data_config
         self.prepared = prepared
+        self.train_split = training_split(prepared, data_config["train_tokens"])
         self.num_steps = num_steps
         self.num_steps_done = 0
 
@@ -167,7 +169,7 @@ class TextDataModule(LightningDataModule):
         """Which windows each optimizer step reads."""
         config = self.data_config
         num_windows = num_training_windows(
-            self.prepared.train.num_tokens, config["block_size"], config["stride"]
+            self.train_split.num_tokens, config["block_size"], config["stride"]
         )
         return TrainingOrder(num_windows, config["batch_size"], config["seed"])
 
@@ -179,7 +181,7 @@ class TextDataModule(LightningDataModule):
         trainer = self.trainer
         num_micro_batches = trainer.accumulate_grad_batches if trainer else 1
         batches = TrainingBatches(
-            self.prepared.train,
+            self.train_split,
             self.order,
             block_size=self.data_config["block_size"],
             stride=self.data_config["stride"],
@@ -193,20 +195,24 @@ class TextDataModule(LightningDataModule):
 
     def val_dataloader(self) -> TokenLoader[EvaluationBatch]:
         """The whole validation split, shared out over the processes."""
-        return self._evaluation_loader("validation", self.prepared.validation)
+        return self.stride_dataloader(self.data_config["eval_stride"])
+
+    def stride_dataloader(self, stride: int) -> TokenLoader[EvaluationBatch]:
+        """The same tokens, ``stride`` of them newly scored by each window."""
+        return self._evaluation_loader("validation", self.prepared.validation, stride)
 
     def test_dataloader(self) -> TokenLoader[EvaluationBatch]:
         """The whole test split, shared out over the processes."""
-        return self._evaluation_loader("test", self.prepared.test)
+        return self._evaluation_loader("test", self.prepared.test, self.data_config["eval_stride"])
 
-    def _evaluation_loader(self, name: str, split: TokenSplit) -> TokenLoader[EvaluationBatch]:
+    def _evaluation_loader(self, name: str, split: TokenSplit, stride: int) -> TokenLoader[EvaluationBatch]:
         config = self.data_config
         check_split_fits(split, name, config["block_size"])
         batches = EvaluationBatches(
             split,
             self.prepared.tokenizer.token_bytes,
             block_size=config["block_size"],
-            stride=config["eval_stride"],
+            stride=stride,
             batch_size=config["eval_batch_size"],
             **self._place(),
         )

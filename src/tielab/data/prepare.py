@@ -32,11 +32,10 @@ from tielab.data.corpus import (
     with_document_ends,
 )
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
-from tielab.data.windows import evaluation_windows, num_training_windows
 from tielab.errors import RequestError
 from tielab.slots import alone
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raised whenever an entry's files change for the same content."""
 META_NAME = "meta.json"
 TOKENIZER_NAME = "tokenizer.json"
@@ -50,17 +49,27 @@ class TokenSplit:
 
     tokens: npt.NDArray[Any]
     """Memory-mapped ids, shape (num_tokens,), uint16 or uint32."""
-    num_documents: int
+    num_documents: int | None
+    """Null for a part of a split: where documents begin is not kept."""
+    num_scored_words: int | None
+    """Whitespace-separated words behind the first token, which no window scores; null for a part."""
     num_tokens: int
     num_bytes: int
     """UTF-8 bytes of the text."""
     content_hash: str
     """sha256 of the ids and of the bytes each stands for."""
 
+    def first(self, num_tokens: int, tokenizer: Tokenizer) -> "TokenSplit":
+        """The first ``num_tokens`` tokens as a split of their own."""
+        tokens = self.tokens[:num_tokens]
+        described = _describe(tokenizer, tokens)
+        return TokenSplit(tokens=tokens, num_documents=None, num_scored_words=None, **described)
+
     def summary(self) -> dict[str, Any]:
         """Everything but the tokens, as plain values."""
         return {
             "num_documents": self.num_documents,
+            "num_scored_words": self.num_scored_words,
             "num_tokens": self.num_tokens,
             "num_bytes": self.num_bytes,
             "content_hash": self.content_hash,
@@ -208,7 +217,11 @@ def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
     for name in SPLITS:
         tokens = _encode(tokenizer, texts[name], name)
         (folder / f"{name}.bin").write_bytes(tokens.astype(dtype).tobytes())
-        splits[name] = _describe(tokenizer, tokens, num_documents=len(texts[name]))
+        splits[name] = {
+            "num_documents": len(texts[name]),
+            "num_scored_words": num_scored_words("".join(texts[name]), len(tokenizer.pieces[tokens[0]])),
+            **_describe(tokenizer, tokens),
+        }
     (folder / TOKENIZER_NAME).write_text(tokenizer.to_json(), encoding="utf-8")
     meta = {
         "corpus": request.source.corpus,
@@ -244,11 +257,19 @@ def _encode(tokenizer: Tokenizer, texts: list[str], split: str) -> npt.NDArray[n
     return tokens
 
 
-def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[np.int64], num_documents: int) -> dict[str, Any]:
+def num_scored_words(text: str, num_first_bytes: int) -> int:
+    """Words of a text behind its first ``num_first_bytes`` bytes, as ``str.split`` separates them.
+
+    Those bytes are the first token, which is context only. A word that it cuts counts, so two
+    tokenizers may differ by the words that lie wholly in their first tokens, and by no other.
+    """
+    return len(text.encode("utf-8")[num_first_bytes:].decode("utf-8", errors="replace").split())
+
+
+def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[Any]) -> dict[str, Any]:
     num_bytes = tokenizer.token_bytes[tokens]
     content = hashlib.sha256(tokens.astype("<i8").tobytes() + num_bytes.astype("<i8").tobytes())
     return {
-        "num_documents": num_documents,
         "num_tokens": len(tokens),
         "num_bytes": int(num_bytes.sum()),
         "content_hash": content.hexdigest(),
@@ -282,33 +303,3 @@ def _load(entry: Path) -> Prepared | None:
 def _open_split(entry: Path, name: str, meta: dict[str, Any]) -> TokenSplit:
     tokens = np.memmap(entry / f"{name}.bin", dtype=meta["dtype"], mode="r")
     return TokenSplit(tokens=tokens, **meta["splits"][name])
-
-
-def check_fits(prepared: Prepared, data_config: dict[str, Any], num_processes: int = 1) -> None:
-    """Raise RequestError if the tokens are too few for the windows, the batches or the processes."""
-    block_size, stride, batch_size = (data_config[key] for key in ("block_size", "stride", "batch_size"))
-    shortest = min(prepared.train.num_tokens, prepared.validation.num_tokens)
-    for name, split in (("train", prepared.train), ("validation", prepared.validation)):
-        check_split_fits(split, name, block_size, largest=shortest - 1)
-    num_windows = num_training_windows(prepared.train.num_tokens, block_size, stride)
-    if num_windows < batch_size:
-        raise RequestError(
-            f"data.batch_size={batch_size}: the train split of {prepared.train.num_tokens} tokens has "
-            f"{num_windows} windows (block_size {block_size}, stride {stride}); "
-            f"choose batch_size<={num_windows} or a smaller stride"
-        )
-    starts, _ = evaluation_windows(prepared.validation.num_tokens, block_size, data_config["eval_stride"])
-    if len(starts) < num_processes:
-        raise RequestError(
-            f"the validation split has {len(starts)} windows for {num_processes} processes; "
-            "use fewer processes, a smaller data.eval_stride or more text"
-        )
-
-
-def check_split_fits(split: TokenSplit, name: str, block_size: int, largest: int | None = None) -> None:
-    """Raise RequestError if not even one window of ``block_size`` inputs and targets fits a split."""
-    if split.num_tokens < block_size + 1:
-        raise RequestError(
-            f"data.block_size={block_size} needs {block_size + 1} tokens, the {name} split has "
-            f"{split.num_tokens}; choose block_size<={largest or split.num_tokens - 1} or more text"
-        )

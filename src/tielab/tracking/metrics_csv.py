@@ -26,6 +26,7 @@ METRIC_COLUMNS = {
     "tokens_per_second": "Of training, in the last complete interval; all processes together.",
     "val/loss": "Nats per token of the whole validation split.",
     "val/perplexity": "exp of val/loss.",
+    "val/word_perplexity": "exp of nats per whitespace-separated word of the whole validation split.",
     "val/bits_per_byte": "Bits per UTF-8 byte of the whole validation split.",
 }
 """Every metric the harness logs itself, in file order. A row leaves blank what it does not report."""

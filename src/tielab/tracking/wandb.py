@@ -37,6 +37,7 @@ SUMMARIES = {
     "train/loss": "min,last",
     "val/loss": "min,last",
     "val/perplexity": "min,last",
+    "val/word_perplexity": "min,last",
     "val/bits_per_byte": "min,last",
     "tokens_per_second": "mean,last",
 }
@@ -44,8 +45,8 @@ SUMMARIES = {
 
 RECORD_SUMMARY = (
     "parameters", "flops_per_token", "initial_loss", "train_loss", "validation", "best_validation",
-    "throughput", "peak_memory_bytes", "tokens_seen", "num_steps", "num_processes", "tie_observed",
-    "seconds", "seconds_by_phase",
+    "stride_validations", "throughput", "peak_memory_bytes", "tokens_seen", "epochs", "num_steps",
+    "num_processes", "tie_observed", "seconds", "seconds_by_phase",
 )  # fmt: skip
 """Fields of the record that the run table of W&B shows, nested as in record.json."""
 

@@ -1,4 +1,4 @@
-"""Perplexity and bits per byte from sums, exponentiated once.
+"""Perplexities and bits per byte from sums, exponentiated once.
 
 B batch, T positions.
 """
@@ -51,6 +51,21 @@ class Perplexity(TokenSums):
 
     def compute(self) -> Tensor:
         return torch.exp(self.nats / self.num_tokens)
+
+
+class WordPerplexity(TokenSums):
+    """exp(nats / words of the scored text): comparable across tokenizers, on one text only.
+
+    Args:
+        num_words: whitespace-separated words of everything that is scored, all processes together.
+    """
+
+    def __init__(self, num_words: int) -> None:
+        super().__init__()
+        self.num_words = num_words
+
+    def compute(self) -> Tensor:
+        return torch.exp(self.nats / self.num_words)
 
 
 class BitsPerByte(TokenSums):

@@ -17,7 +17,7 @@ from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT, named_generator
 from tielab.models.sharding import is_sharded, shard
 from tielab.record import Validation
-from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums
+from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums, WordPerplexity
 from tielab.training.optim import build_optimizer, build_schedule, clip_gradients, number_by_model
 from tielab.training.strategy import batch_share
 
@@ -33,6 +33,7 @@ class LanguageModelTask(L.LightningModule):
         num_steps: optimizer steps of the whole run.
         tokens_per_step: training tokens in one of them, all processes together.
         content_hash: of the validation split.
+        num_words: of its scored text.
         identity: plain values that a checkpoint carries and that must agree when it is loaded.
         seed: keys dropout.
     """
@@ -45,6 +46,7 @@ class LanguageModelTask(L.LightningModule):
         num_steps: int,
         tokens_per_step: int,
         content_hash: str,
+        num_words: int,
         identity: dict[str, Any],
         seed: int,
     ):
@@ -55,6 +57,7 @@ class LanguageModelTask(L.LightningModule):
         self.num_steps = num_steps
         self.tokens_per_step = tokens_per_step
         self.content_hash = content_hash
+        self.num_words = num_words
         self.identity = identity
         self.seed = seed
         self.scores = MetricCollection(
@@ -62,9 +65,13 @@ class LanguageModelTask(L.LightningModule):
                 "sums": TokenSums(),
                 "val/loss": NatsPerToken(),
                 "val/perplexity": Perplexity(),
+                "val/word_perplexity": WordPerplexity(num_words),
                 "val/bits_per_byte": BitsPerByte(),
             },
-            compute_groups=[["sums", "val/loss", "val/perplexity", "val/bits_per_byte"]],
+            # They share the sums of the first: each batch is added once.
+            compute_groups=[
+                ["sums", "val/loss", "val/perplexity", "val/word_perplexity", "val/bits_per_byte"]
+            ],
         )
         self.tokens_seen = 0
         self.unlogged_losses: list[float] = []
@@ -166,22 +173,28 @@ class LanguageModelTask(L.LightningModule):
     def on_validation_start(self) -> None:
         self._validation_started = time.monotonic()
 
-    def on_validation_epoch_end(self) -> None:
+    def take_scores(self) -> tuple[Validation, dict[str, float]]:
+        """The pass that all processes have just scored, and its metrics by name; the next starts from 0."""
         values = self.scores.compute()
         self.scores.reset()
         nats, num_tokens, num_bytes = values.pop("sums").tolist()
         numbers = {name: float(value) for name, value in values.items()}
-        self.validations.append(
-            Validation(
-                nats=nats,
-                num_tokens=int(num_tokens),
-                num_bytes=int(num_bytes),
-                perplexity=numbers["val/perplexity"],
-                bits_per_byte=numbers["val/bits_per_byte"],
-                content_hash=self.content_hash,
-                tokens_seen=self.tokens_seen,
-            )
+        validation = Validation(
+            nats=nats,
+            num_tokens=int(num_tokens),
+            num_bytes=int(num_bytes),
+            num_words=self.num_words,
+            perplexity=numbers["val/perplexity"],
+            word_perplexity=numbers["val/word_perplexity"],
+            bits_per_byte=numbers["val/bits_per_byte"],
+            content_hash=self.content_hash,
+            tokens_seen=self.tokens_seen,
         )
+        return validation, numbers
+
+    def on_validation_epoch_end(self) -> None:
+        validation, numbers = self.take_scores()
+        self.validations.append(validation)
         # For checkpoints and early stopping; the loggers get the row with its position in tokens.
         self.log_dict({k: torch.tensor(v) for k, v in numbers.items()}, logger=False)
         for logger in self.loggers:

@@ -35,8 +35,10 @@ def make_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "tokenizer": {"kind": "byte", "vocab_size": 256, "path": None, "byte_fallback": False}
             | (tokenizer or {}),
             "block_size": 16,
+            "train_tokens": None,
             "stride": 16,
             "eval_stride": 8,
+            "check_strides": [],
             "batch_size": 8,
             "eval_batch_size": 4,
             "num_workers": 0,

@@ -11,6 +11,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import Tensor
 
@@ -114,6 +116,23 @@ def test_evaluation_scores_the_whole_split_once_over_all_processes(
     tokens = getattr(prepared, split).tokens
     assert sorted(seen) == sorted(tokens[1:].tolist())
     assert num_bytes == getattr(prepared, split).num_bytes - prepared.tokenizer.token_bytes[tokens[0]]
+
+
+@given(stride=st.integers(1, 16), world_size=st.integers(1, 3))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_stride_scores_the_same_tokens(
+    stride: int, world_size: int, config: dict[str, Any], prepared: Prepared
+) -> None:
+    module = TextDataModule(config, prepared, NUM_STEPS)
+    seen: list[int] = []
+    num_windows = 0
+    for rank in range(world_size):
+        as_process(module, rank, world_size, 1)
+        for _, targets, scored, _ in module.stride_dataloader(stride):
+            seen += targets[scored].tolist()
+            num_windows += int(scored.any(dim=1).sum())
+    assert sorted(seen) == sorted(prepared.validation.tokens[1:].tolist())
+    assert num_windows == -(-(prepared.validation.num_tokens - 17) // stride) + 1
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tielab.data.corpus import find_source, read_documents, read_files, split_documents
-from tielab.data.prepare import check_fits, prepare
+from tielab.data.prepare import prepare
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
 
@@ -77,7 +77,13 @@ def test_summary_is_plain_and_complete(text_file: Path, make_config: MakeConfig)
         "validation",
         "test",
     ]
-    assert list(summary["train"]) == ["num_documents", "num_tokens", "num_bytes", "content_hash"]
+    assert list(summary["train"]) == [
+        "num_documents",
+        "num_scored_words",
+        "num_tokens",
+        "num_bytes",
+        "content_hash",
+    ]
     assert (summary["corpus"], summary["vocab_size"], summary["bytes_per_token"]) == ("text", 256, 1.0)
 
 
@@ -285,36 +291,6 @@ def test_the_cached_tokenizer_is_a_file_of_its_own(text_file: Path, make_config:
     prepared = prepare(config)
     text = (entry_of(config) / "tokenizer.json").read_text(encoding="utf-8")
     assert Tokenizer.from_json(text).hash == prepared.tokenizer_hash == prepared.tokenizer.hash
-
-
-def test_check_fits_accepts_the_largest_and_names_it(text_file: Path, make_config: MakeConfig) -> None:
-    prepared = prepare(make_config(text_file))
-    assert prepared.validation.num_tokens < prepared.train.num_tokens
-    largest = prepared.validation.num_tokens - 1
-    config = make_config(text_file, batch_size=1)
-    check_fits(prepared, config | {"block_size": largest})
-    with pytest.raises(RequestError) as error:
-        check_fits(prepared, config | {"block_size": largest + 1})
-    assert str(error.value) == (
-        f"data.block_size={largest + 1} needs {largest + 2} tokens, the validation split has {largest + 1}; "
-        f"choose block_size<={largest} or more text"
-    )
-    with pytest.raises(RequestError, match=f"the train split has .*choose block_size<={largest} "):
-        check_fits(prepared, config | {"block_size": 10**6})
-
-
-def test_check_fits_refuses_a_batch_larger_than_the_training_split(
-    text_file: Path, make_config: MakeConfig
-) -> None:
-    config = make_config(text_file)
-    prepared = prepare(config)
-    num_windows = (prepared.train.num_tokens - 1) // 16
-    check_fits(prepared, config | {"batch_size": num_windows})
-    with pytest.raises(
-        RequestError, match=f"has {num_windows} windows .*batch_size<={num_windows} "
-    ) as error:
-        check_fits(prepared, config | {"batch_size": num_windows + 1})
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

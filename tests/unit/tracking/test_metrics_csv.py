@@ -28,7 +28,7 @@ def test_the_columns_are_the_documented_ones_in_order(tmp_path: Path) -> None:
     MetricsCsv(tmp_path)
     assert (tmp_path / "metrics.csv").read_text() == (
         "step,tokens,seconds,train/loss,learning_rate,gradient_norm,tokens_per_second,"
-        "val/loss,val/perplexity,val/bits_per_byte\n"
+        "val/loss,val/perplexity,val/word_perplexity,val/bits_per_byte\n"
     )
     assert all(METRIC_COLUMNS.values())
 

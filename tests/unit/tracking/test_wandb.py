@@ -82,7 +82,7 @@ class TestOfflineRun:
     def test_metrics_are_defined_by_exact_name_over_tokens(self, run: OfflineRun) -> None:
         drawn = {name for name, metric in run.metrics.items() if metric.step_metric == "tokens"}
         assert drawn == METRIC_COLUMNS.keys() - {"step", "tokens"}
-        for name in ("train/loss", "val/loss", "val/perplexity", "val/bits_per_byte"):
+        for name in ("train/loss", "val/loss", "val/perplexity", "val/word_perplexity", "val/bits_per_byte"):
             assert run.metrics[name].summary == {"min", "last"}
         assert run.metrics["tokens_per_second"].summary == {"mean", "last"}
         assert [name for name in run.metrics if "*" in name] == ["*"]

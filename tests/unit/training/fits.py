@@ -12,6 +12,7 @@ from tielab.training.task import LanguageModelTask
 from tielab.training.throughput import ThroughputMeter, TrainingClock
 
 V, T, B = 64, 8, 4
+NUM_WORDS = 40
 OPTIMIZER = {
     "learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
     "embedding_weight_decay": 0.0, "gradient_clip_norm": 1.0, "fused": True,
@@ -66,6 +67,7 @@ def task(num_steps, tied=True, dropout=0.0, accumulate=1):
         num_steps=num_steps,
         tokens_per_step=B * T * accumulate,
         content_hash="abc",
+        num_words=NUM_WORDS,
         identity={"model.tied": tied},
         seed=0,
     )

@@ -8,7 +8,7 @@ import torchmetrics.text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums
+from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums, WordPerplexity
 
 
 def batches(num_windows=23, length=7, vocab_size=11, seed=0):
@@ -47,6 +47,25 @@ def test_equal_to_a_plain_loop_for_any_batch_size(batch_size):
                 size += int(num_bytes[i, t])
     expected = [nats / tokens, math.exp(nats / tokens), nats / (math.log(2) * size)]
     assert scores(batch_size) == pytest.approx(expected, rel=1e-6)
+
+
+def test_word_perplexity_by_hand():
+    """'two words' in three tokens of one nat each: one and a half nats a word, and not e, the perplexity."""
+    metric = WordPerplexity(num_words=len(["two", "words"]))
+    scored = torch.tensor([[True, True, True, False]])
+    metric.update(torch.ones(1, 4), scored, torch.tensor([[3, 1, 5, 7]]))
+    assert float(metric.compute()) == pytest.approx(math.exp(1.5))
+
+
+@given(st.text(alphabet="ab \n", min_size=1, max_size=40), st.integers(1, 8))
+def test_word_perplexity_does_not_depend_on_the_tokenizer(text, bytes_per_token):
+    """A model that gives each byte 1/256 has one word perplexity however the bytes are grouped."""
+    num_words = max(1, len(text.split()))
+    sizes = [len(text[i : i + bytes_per_token]) for i in range(0, len(text), bytes_per_token)]
+    metric = WordPerplexity(num_words)
+    nats = torch.tensor([sizes], dtype=torch.float64) * math.log(256)
+    metric.update(nats, torch.ones_like(nats, dtype=torch.bool), torch.tensor([sizes]))
+    assert float(metric.compute().log()) == pytest.approx(len(text) * math.log(256) / num_words)
 
 
 def test_equal_to_torchmetrics():
