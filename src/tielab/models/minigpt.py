@@ -194,7 +194,9 @@ class MiniGPT(nn.Module):
         rows = input_ids if self.row_of_id is None else self.row_of_id[input_ids]
         vectors: Tensor = self.token_embed(rows)
         if self.embed_gradient_scale != 1 and vectors.requires_grad:
-            vectors.register_hook(lambda gradient: gradient * self.embed_gradient_scale)
+            vectors.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient * self.embed_gradient_scale
+            )
         out: Tensor = self.embed_up(vectors)
         return out
 
@@ -237,7 +239,8 @@ class MiniGPT(nn.Module):
         if not self.head_map_penalty:
             return None
         assert isinstance(self.head_map, SquareMap | LowRankMap)
-        return self.head_map_penalty * torch.linalg.matrix_norm(self.head_map.matrix)
+        norm: Tensor = torch.linalg.matrix_norm(self.head_map.matrix)
+        return self.head_map_penalty * norm
 
     @torch.no_grad()
     def generate(
