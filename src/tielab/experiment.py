@@ -148,8 +148,8 @@ class Fit:
         settings = config["trainer"]
         self.clock = TrainingClock(settings["log_every_n_steps"] * settings["accumulate_grad_batches"])
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
-        self.guard = TieGuard(config["model"]["tied"])
         self.strides = CheckStrides(config["data"]["check_strides"], self.data.stride_dataloader)
+        self.guard = TieGuard(config["model"]["tied"], self.task.untie_step)
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.config["data"])
