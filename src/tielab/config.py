@@ -251,6 +251,26 @@ PLACEMENT_KEYS = (
 )
 """Keys that say where a step is computed: they decide the rounding, and what dropout drops."""
 
+SCHEME_DEFAULTS: dict[str, Any] = {
+    "model.embed_scale": 1.0,
+    "model.head_map": "none",
+    "model.head_map_rank": None,
+    "model.head_map_penalty": 0.0,
+    "model.embed_rank": None,
+    "model.embed_gradient_scale": 1.0,
+    "model.embed_frozen": False,
+    "model.embed_init_std": None,
+    "model.head_init_std": None,
+    "model.untie_at": None,
+    "optimizer.embedding_learning_rate_scale": 1.0,
+    "optimizer.head_learning_rate_scale": 1.0,
+}
+SCHEME_KEYS = ("model.tied", *SCHEME_DEFAULTS)
+"""Keys that make up a tying scheme, the arm of a comparison; those without a value have their default."""
+
+PROVENANCE_KEYS = ("matching", "study")
+"""Keys that say how values were chosen; the values themselves are what is computed."""
+
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
 FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 STRATEGIES = ("auto", "ddp", "fsdp")

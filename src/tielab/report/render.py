@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tielab.errors import RequestError
 from tielab.report.collect import collect_runs
 from tielab.report.columns import Column, columns_of, legend, records
-from tielab.report.compare import QUANTITIES, Comparison, compare
+from tielab.report.compare import Comparison, compare
+from tielab.report.table import QUANTITIES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "table", "plain", "csv", "markdown", "json")
 LAYOUTS = (
-    (("quality", "difference", "cost"),),
-    (("quality", "difference"), ("cost",)),
-    (("quality",), ("difference",), ("cost",)),
+    (("quality", "difference", "cost", "vocabulary"),),
+    (("quality", "difference"), ("cost", "vocabulary")),
+    (("quality",), ("difference",), ("cost", "vocabulary")),
+    (("quality",), ("difference",), ("cost",), ("vocabulary",)),
 )
+"""Which kinds of columns stand in one table, the widest layout first."""
 NOTHING = "No finished run: nothing to compare."
 
 
@@ -57,7 +60,7 @@ def to_terminal(comparison: Comparison, console: "Console") -> None:
         console.print(NOTHING)
     else:
         _print_list(comparison.verdicts, console)
-        for table in _fitting_tables(columns_of(comparison), console):
+        for table in _fitting_tables(_without_checks(comparison), console):
             # A table too wide even so runs over the edge: a cut number would be a wrong number.
             console.print(table, crop=False, no_wrap=True, overflow="ignore")
         for line in legend(comparison, "bold"):
@@ -73,7 +76,7 @@ def to_plain(comparison: Comparison) -> str:
     if comparison.table.empty:
         lines.append(NOTHING)
     else:
-        lines += [*comparison.verdicts, "", *_aligned(columns_of(comparison)), ""]
+        lines += [*comparison.verdicts, "", *_aligned(_without_checks(comparison)), ""]
         lines += legend(comparison, "*")
     lines += [f"note: {note}" for note in comparison.notes]
     return "\n".join(lines) + "\n"
@@ -108,6 +111,10 @@ def to_json(comparison: Comparison) -> str:
         "notes": comparison.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _without_checks(comparison: Comparison) -> list[Column]:
+    return [column for column in columns_of(comparison) if column.kind != "check"]
 
 
 def _print_list(lines: list[str], console: "Console") -> None:

@@ -14,7 +14,8 @@ from report_records import collected, make_record, make_validation
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.report.columns import columns_of
-from tielab.report.compare import QUANTITIES, Comparison, compare
+from tielab.report.compare import Comparison, compare
+from tielab.report.table import QUANTITIES
 from tielab.report.render import report, to_csv, to_json, to_markdown, to_plain, to_terminal
 
 WriteRun = Callable[..., Path]
