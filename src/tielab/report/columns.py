@@ -1,19 +1,27 @@
 """The comparison as a person reads it: columns of short texts, and what their signs mean."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tielab.report.compare import MARKS, Comparison
+from tielab.report.compare import Comparison
+from tielab.report.table import MARKS
 from tielab.report.wording import (
-    DIFFERENCE,
-    arm_name,
     bits_text,
     count_text,
     difference_text,
+    magnitude_text,
     mebibytes_text,
+    p_text,
     perplexity_text,
+    two_arms,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEVERAL = "difference"
+"""Heading where rows compare different arms."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +31,13 @@ class Column:
     heading: str
     cells: list[str]
     kind: str
-    """setting, quality, difference or cost; a setting says which row it is, so every table has it."""
+    """setting, quality, difference, test, cost, vocabulary or check; a setting says which row it is, so every
+    table has it; only Markdown has the checks."""
     marked: list[bool] = field(default_factory=list)
 
     @property
     def is_number(self) -> bool:
-        return all(cell[:1] in "+-0123456789" for cell in self.cells if cell != "none")
+        return all(cell[:1] in "+-<0123456789" for cell in self.cells if cell != "none")
 
     def is_marked(self, index: int) -> bool:
         return bool(self.marked) and self.marked[index]
@@ -48,8 +57,33 @@ def legend(comparison: Comparison, mark: str) -> list[str]:
             "\N{PLUS-MINUS SIGN}: standard deviation over n seeds; tokens/s: median; memory: highest peak"
         )
     if table["difference_bits_per_byte"].notna().any():
-        lines.append(f"{DIFFERENCE}: bits per byte, paired by seed; below zero the tied arm predicts better")
+        lines.append(_difference_legend(table))
     return lines
+
+
+def _difference_legend(table: "pd.DataFrame") -> str:
+    name = _difference_heading(table["arm"], table["reference"])
+    arm = "the arm" if name == SEVERAL else table["arm"][table["reference"].notna()].iloc[0]
+    text = f"{name}: bits per byte, paired by seed; below zero {arm} predicts better"
+    if table["minimum_detectable"].notna().any():
+        text += "; p: paired t test"
+        num_cells = table["num_cells"].max()
+        if num_cells > 1:
+            text += f", Holm-adjusted for {num_cells} comparisons"
+        text += "; detectable: shown with 80 % power"
+    return text
+
+
+def _difference_heading(arms: Iterable[Any], references: Iterable[Any]) -> str:
+    """The two arms by name where all rows compare the same two."""
+    compared = {
+        (arm, reference) for arm, reference in zip(arms, references, strict=True) if _known(reference)
+    }
+    return two_arms(*compared.pop()) if len(compared) == 1 else SEVERAL
+
+
+def _known(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
@@ -66,8 +100,15 @@ def columns_of(comparison: Comparison) -> list[Column]:
         Column(name, ["none" if row[name] is None else str(row[name]) for row in rows], "setting")
         for name in comparison.setting_columns
     ]
-    arm = Column("arm", [arm_name(row["tied"]) for row in rows], "setting")
-    columns = [*settings, arm, *_quality_columns(rows), *_difference_columns(rows), *_cost_columns(rows)]
+    columns = [
+        *settings,
+        Column("arm", [row["arm"] for row in rows], "setting"),
+        *_quality_columns(rows),
+        *_difference_columns(rows),
+        *_cost_columns(rows),
+        *_vocabulary_columns(rows),
+        *_check_columns(rows),
+    ]
     return [column for column in columns if any(column.cells)]
 
 
@@ -85,12 +126,46 @@ def _difference_columns(rows: list[dict[str, Any]]) -> list[Column]:
     """The pairs are counted only where they are not simply the n seeds."""
     count_pairs = any(row["num_pairs"] not in (None, row["n"]) for row in rows)
     pairs = [_optional(count_text, row["num_pairs"] if count_pairs else None) for row in rows]
-    means = [_optional(difference_text, row["difference_bits_per_byte"]) for row in rows]
+    heading = _difference_heading([row["arm"] for row in rows], [row["reference"] for row in rows])
+    references = [row["reference"] or "" if heading == SEVERAL else "" for row in rows]
     return [
+        Column("minus", references, "difference"),
         Column("pairs", pairs, "difference"),
-        Column(DIFFERENCE, means, "difference"),
-        Column("95 % interval", [_interval(row) for row in rows], "difference"),
+        Column(heading, [_difference(row) for row in rows], "difference"),
+        Column("95 % interval", [_interval(row, "difference") for row in rows], "difference"),
+        Column("p (Holm)" if _adjusted(rows) else "p", _texts(rows, "holm_p", p_text), "test"),
+        Column("detectable", _texts(rows, "minimum_detectable", magnitude_text), "test"),
     ]
+
+
+def _adjusted(rows: list[dict[str, Any]]) -> bool:
+    return any((row["num_cells"] or 0) > 1 for row in rows)
+
+
+def _vocabulary_columns(rows: list[dict[str, Any]]) -> list[Column]:
+    """What is comparable across tokenizers, where there are several."""
+    if len({row["bytes_per_token"] for row in rows}) < 2:
+        return []
+    return [
+        Column("word perplexity", _texts(rows, "word_perplexity", perplexity_text), "vocabulary"),
+        Column("bytes/token", _texts(rows, "bytes_per_token", "{:.3f}".format), "vocabulary"),
+        Column("unused ids", _texts(rows, "unused_ids", count_text), "vocabulary"),
+    ]
+
+
+def _check_columns(rows: list[dict[str, Any]]) -> list[Column]:
+    return [
+        Column("perplexity %", _texts(rows, "difference_perplexity_percent", "{:+.2f}".format), "check"),
+        Column("p unadjusted", _texts(rows, "p_value", p_text) if _adjusted(rows) else [], "check"),
+        Column("sign-flip p", _texts(rows, "sign_flip_p", p_text), "check"),
+        Column("BCa bootstrap interval", [_interval(row, "bootstrap") for row in rows], "check"),
+        Column("equivalence band", _texts(rows, "equivalence_band", magnitude_text), "check"),
+        Column("verdict", [row["verdict"] or "" for row in rows], "check"),
+    ]
+
+
+def _texts(rows: list[dict[str, Any]], name: str, text: Callable[[Any], str]) -> list[str]:
+    return [_optional(text, row[name]) for row in rows]
 
 
 def _cost_columns(rows: list[dict[str, Any]]) -> list[Column]:
@@ -105,7 +180,15 @@ def _optional(text: Callable[[Any], str], value: Any) -> str:
     return "" if value is None else text(value)
 
 
-def _interval(row: dict[str, Any]) -> str:
-    if row["difference_low"] is None:
+def _difference(row: dict[str, Any]) -> str:
+    """With the standard deviation over the pairs, if there are several."""
+    if row["difference_bits_per_byte"] is None:
         return ""
-    return f"{difference_text(row['difference_low'])} to {difference_text(row['difference_high'])}"
+    mean = difference_text(row["difference_bits_per_byte"])
+    return mean if row["difference_sd"] is None else f"{mean} ± {magnitude_text(row['difference_sd'])}"
+
+
+def _interval(row: dict[str, Any], name: str) -> str:
+    if row[f"{name}_low"] is None:
+        return ""
+    return f"{difference_text(row[f'{name}_low'])} to {difference_text(row[f'{name}_high'])}"

@@ -6,8 +6,11 @@ from statistics import fmean
 from typing import Any
 
 from tielab.record import Record
+from tielab.report.arms import TIED, UNTIED, Scheme, arm_of, in_order, scheme_of
+from tielab.report.axes import AXIS_COLUMN, Placed, axis_rank
 from tielab.report.collect import CollectedRun
 from tielab.report.pairing import (
+    Pair,
     PairedDifference,
     bits_per_byte,
     lookup,
@@ -17,7 +20,7 @@ from tielab.report.pairing import (
 )
 from tielab.report.settings import (
     Seeds,
-    identity,
+    rate_was_tuned,
     seed_label,
     seeds_of,
     setting_of,
@@ -25,12 +28,22 @@ from tielab.report.settings import (
     shown,
     sort_key,
 )
-from tielab.report.wording import arm_name, label, labelled
+from tielab.report.wording import label, labelled
 
 Columns = dict[str, list[str]]
 """The keys shown as setting columns, each with the keys it stands for."""
 
 Arm = dict[Seeds, CollectedRun]
+
+
+@dataclass(frozen=True)
+class ArmDifference:
+    """How an arm differs from the one it is compared with."""
+
+    reference: str
+    difference: PairedDifference
+    pairs: dict[str, Pair]
+    """By the label of their seed."""
 
 
 @dataclass
@@ -39,23 +52,28 @@ class Group:
 
     values: dict[str, Any]
     """Of the setting columns."""
-    arms: dict[bool, Arm] = field(default_factory=lambda: {True: {}, False: {}})
-    difference: PairedDifference | None = None
+    arms: dict[str, Arm] = field(default_factory=dict)
+    """By the arm's name: tied, untied, then the others; none is empty."""
+    references: dict[str, str] = field(default_factory=dict)
+    """Of each arm here the one it is compared with, which may be missing here."""
+    differences: dict[str, ArmDifference] = field(default_factory=dict)
+    """Of each arm that has pairs which may be compared."""
 
-    def records(self, tied: bool) -> list[Record]:
-        return [run.record for run in self.arms[tied].values()]
+    def records(self, arm: str) -> list[Record]:
+        return [run.record for run in self.arms[arm].values()]
 
-    def arms_with_runs(self) -> list[bool]:
-        """Tied first."""
-        return [tied for tied in (True, False) if self.arms[tied]]
+    def mean_bits_per_byte(self, arm: str) -> float:
+        return fmean([bits_per_byte(record) for record in self.records(arm)])
 
-    def mean_bits_per_byte(self, tied: bool) -> float:
-        return fmean([bits_per_byte(record) for record in self.records(tied)])
-
-    def parameters(self, tied: bool) -> int | None:
+    def parameters(self, arm: str) -> int | None:
         """Total parameters of the arm, None if no record says."""
-        totals = [record.parameters.get("total") for record in self.records(tied)]
+        totals = [record.parameters.get("total") for record in self.records(arm)]
         return next((total for total in totals if total is not None), None)
+
+    def learning_rate(self, arm: str) -> float | None:
+        """Of the arm's runs, None if they are not known to share one."""
+        rates = {lookup(record, "config.optimizer.learning_rate") for record in self.records(arm)}
+        return rates.pop() if len(rates) == 1 else None
 
 
 def problem(record: Record) -> str | None:
@@ -66,8 +84,9 @@ def problem(record: Record) -> str | None:
         message = str(lookup(record, "error.message") or "").strip()
         return f"{record.status}: {message.splitlines()[0]}" if message else record.status
     if record.tie_observed is not record.tied:
+        configured = TIED if record.tied else UNTIED
         return (
-            f"not compared: configured {arm_name(record.tied)}, but tie_observed is {record.tie_observed} "
+            f"not compared: configured {configured}, but tie_observed is {record.tie_observed} "
             f"where {record.tied} was expected"
         )
     for name in ("nats", "num_tokens", "num_bytes", "perplexity", "bits_per_byte"):
@@ -90,63 +109,105 @@ def changed_code(record: Record) -> str | None:
 def run_name(run: CollectedRun, columns: Columns) -> str:
     """The run's folder, setting, arm and seed."""
     setting = label(_values(run, columns))
-    parts = [setting, arm_name(run.record.tied), f"seed {seed_label(seeds_of(run.record))}"]
+    parts = [setting, arm_of(run.record), f"seed {seed_label(seeds_of(run.record))}"]
     return f"{run.folder} ({', '.join(part for part in parts if part)})"
 
 
 def _values(run: CollectedRun, columns: Columns) -> dict[str, Any]:
     setting = setting_of(run.record)
-    return {short_name(key): shown(setting.get(key)) for key in columns}
+    return {short_name(key): shown(setting.get(key)) for key in columns if key != AXIS_COLUMN}
 
 
-def grouped(usable: list[CollectedRun], columns: Columns, notes: list[str]) -> list[Group]:
+def values_at(place: Placed, columns: Columns) -> dict[str, Any]:
+    """Of the setting columns, the matching axis among them if there are several."""
+    values = _values(place.run, columns)
+    return values | {AXIS_COLUMN: place.axis} if AXIS_COLUMN in columns else values
+
+
+def rank_of(values: dict[str, Any]) -> list[Any]:
+    """Orders settings by their values."""
+    return [
+        axis_rank(value) if name == AXIS_COLUMN else sort_key([value])[0] for name, value in values.items()
+    ]
+
+
+def grouped(places: list[Placed], columns: Columns, notes: list[str]) -> list[Group]:
     """The settings in the order of their values; of runs that repeat each other the latest started."""
-    groups: dict[str, Group] = {}
-    for run in sorted(usable, key=lambda run: run.record.started_at or ""):
-        group = groups.setdefault(identity(setting_of(run.record)), Group(_values(run, columns)))
-        arm, seeds = group.arms[run.record.tied], seeds_of(run.record)
-        twin = next((r for s, r in arm.items() if s != seeds and _same_weights(r.record, run.record)), None)
-        if twin is not None:
-            notes.append(
-                f"{run_name(run, columns)}: not counted, its weights equal those of another seed, "
-                f"{twin.folder}"
-            )
-            continue
-        if seeds in arm:
-            notes.append(
-                f"{arm[seeds].folder}: not counted, {run_name(run, columns)} repeats it and started later"
-            )
-        arm[seeds] = run
-    return sorted(groups.values(), key=lambda group: sort_key(list(group.values.values())))
+    groups: dict[tuple[str, str], Group] = {}
+    remarks: dict[str, None] = {}
+    for place in sorted(places, key=lambda place: place.run.record.started_at or ""):
+        group = groups.setdefault((place.setting, place.axis), Group(values_at(place, columns)))
+        arm = group.arms.setdefault(arm_of(place.run.record), {})
+        if remark := _add(arm, place.run, run_name(place.run, columns)):
+            remarks[remark] = None
+    for group in groups.values():
+        order = in_order(schemes(group))
+        group.arms = {name: group.arms[name] for name in order}
+    notes += remarks
+    return sorted(groups.values(), key=lambda group: rank_of(group.values))
+
+
+def schemes(group: Group) -> list[Scheme]:
+    """Of the arms that ran."""
+    return [scheme_of(group.records(arm)[0].config) for arm in group.arms]
+
+
+def _add(arm: Arm, run: CollectedRun, name: str) -> str | None:
+    """Give a run its place among the seeds; what is not counted for it is the remark returned."""
+    seeds, record = seeds_of(run.record), run.record
+    twin = next((r for s, r in arm.items() if s != seeds and _same_weights(r.record, record)), None)
+    if twin is not None:
+        return f"{name}: not counted, its weights equal those of another seed, {twin.folder}"
+    remark = (
+        f"{arm[seeds].folder}: not counted, {name} repeats it and started later" if seeds in arm else None
+    )
+    if rate_was_tuned(record):
+        rate = lookup(record, "config.optimizer.learning_rate")
+        others = [s for s, r in arm.items() if lookup(r.record, "config.optimizer.learning_rate") != rate]
+        if others:
+            remark = f"{_seed_list(others)}: not counted, {name} started later with learning rate {rate}"
+        for other in others:
+            del arm[other]
+    arm[seeds] = run
+    return remark
 
 
 def _same_weights(one: Record, other: Record) -> bool:
     return one.weights_hash is not None and one.weights_hash == other.weights_hash
 
 
-def pair(group: Group, notes: list[str]) -> None:
-    """Fill in the group's paired difference, and note what stood in the way of a pair."""
-    if not group.arms[True] or not group.arms[False]:
-        return
-    pairs, remarks = matched(group.arms[True], group.arms[False])
-    notes += [labelled(group.values, remark) for remark in remarks]
-    group.difference = paired_difference(pairs) if pairs else None
-
-
-def matched(tied: Arm, untied: Arm) -> tuple[list[tuple[Record, Record]], list[str]]:
-    """The pairs of equal seeds that may be compared, and remarks on the other seeds and on doubtful pairs."""
-    pairs: list[tuple[Record, Record]] = []
-    remarks: dict[str, list[Seeds]] = {}
-    for seeds in sorted({*tied, *untied}, key=lambda seeds: sort_key(list(seeds))):
-        if seeds not in tied or seeds not in untied:
-            arm = arm_name(seeds in tied)
-            remarks.setdefault(f"{arm} run only: part of the mean, not of the difference", []).append(seeds)
+def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
+    """Fill in how each arm of the group differs from its reference, and note what stood in the way."""
+    group.references = {arm: references[arm] for arm in group.arms if arm in references}
+    for arm, reference in group.references.items():
+        if reference not in group.arms:
             continue
-        candidate = (tied[seeds].record, untied[seeds].record)
-        refused = "; ".join(refusals(*candidate))
+        pairs, remarks = matched(group, arm, reference)
+        notes += [labelled(group.values, remark) for remark in remarks]
+        if pairs:
+            difference = paired_difference(pairs, arm, reference)
+            group.differences[arm] = ArmDifference(reference, difference, pairs)
+
+
+def matched(group: Group, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:
+    """The pairs of equal seeds that may be compared, and remarks on the other seeds and on doubtful pairs."""
+    return match_seeds(group.arms[arm], group.arms[reference], arm, reference)
+
+
+def match_seeds(ones: Arm, others: Arm, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:
+    """As ``matched``, of an arm's and its reference's runs."""
+    pairs: dict[str, Pair] = {}
+    remarks: dict[str, list[Seeds]] = {}
+    for seeds in sorted({*ones, *others}, key=lambda seeds: sort_key(list(seeds))):
+        if seeds not in ones or seeds not in others:
+            only = arm if seeds in ones else reference
+            remarks.setdefault(f"{only} run only: part of the mean, not of the difference", []).append(seeds)
+            continue
+        one, other = ones[seeds].record, others[seeds].record
+        refused = "; ".join(refusals(one, other, arm, reference))
         if not refused:
-            pairs.append(candidate)
-        for remark in [f"pair refused: {refused}"] if refused else warnings(*candidate):
+            pairs[seed_label(seeds)] = (one, other)
+        for remark in [f"pair refused: {refused}"] if refused else warnings(one, other, arm, reference):
             remarks.setdefault(remark, []).append(seeds)
     return pairs, [f"{_seed_list(seeds)}: {remark}" for remark, seeds in remarks.items()]
 

@@ -1,4 +1,4 @@
-"""Whether a tied and an untied run may be compared, and what their differences show."""
+"""Whether two runs of one seed may be compared, and what the differences of such pairs show."""
 
 import math
 from dataclasses import dataclass
@@ -6,6 +6,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from tielab.record import Record
+from tielab.report.statistics import (
+    LEVEL,
+    bootstrap_interval,
+    minimum_detectable,
+    sign_flip_test,
+    t_interval,
+    t_test,
+)
 
 MUST_MATCH = (
     "validation.content_hash",
@@ -15,15 +23,23 @@ MUST_MATCH = (
     "body_hash",
     "batch_hash",
     "tokens_seen",
+    "num_steps",
     "num_processes",
     "config.trainer.precision",
+    "config.data.eval_stride",
+    "config.schedule",
 )
 CODE_FIELDS = ("commit", "dirty")
+EQUIVALENT_NATS = 0.005
+"""Per token; differences below half a percent of perplexity are none in practice."""
+
+Pair = tuple[Record, Record]
+"""The run of the arm and the run of its reference, of one seed."""
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Tied minus untied in bits per byte, over pairs of one seed each."""
+    """Arm minus reference in bits per byte, over pairs of one seed each."""
 
     num_pairs: int
     mean: float
@@ -31,34 +47,82 @@ class PairedDifference:
     """Bounds of the 95 % t interval; None for one pair."""
     high: float | None
     perplexity_percent: float
-    """Mean over the pairs of how much the tied perplexity is above the untied one."""
+    """Mean over the pairs of how much the arm's perplexity is above the reference's."""
+    sd: float | None = None
+    """Over the pairs; None for one, as every number below that says how sure the mean is."""
+    p_value: float | None = None
+    """Paired t test, two-sided."""
+    sign_flip_p: float | None = None
+    """Two-sided, over all sign flips of the differences."""
+    bootstrap_low: float | None = None
+    """Bounds of the 95 % BCa interval of the mean, a check of the t interval; None where there is none."""
+    bootstrap_high: float | None = None
+    minimum_detectable: float | None = None
+    """True difference that so many pairs of this spread show four times in five, at p < 0.05."""
+    band: float = 0.0
+    """Differences within plus and minus this are equivalence: half a percent of perplexity."""
+    holm_p: float | None = None
+    """``p_value`` adjusted for ``num_cells``."""
+    num_cells: int = 1
+    """Tests that were made together, this one among them."""
+    values: tuple[tuple[str, float], ...] = ()
+    """The label of each seed with its difference."""
+    arm: str = "tied"
+    reference: str = "untied"
 
     @property
     def verdict(self) -> str:
+        """What the interval shows; a difference is claimed only if it survives Holm's correction."""
         if self.low is None or self.high is None:
             return "one seed: no claim"
+        if -self.band < self.low and self.high < self.band:
+            return "equivalent within 0.5 % perplexity"
         if self.low <= 0 <= self.high:
             return "no difference shown"
-        return "tied better" if self.mean < 0 else "untied better"
+        if self.holm_p is not None and self.holm_p >= LEVEL:
+            return f"no difference shown after Holm correction over {self.num_cells} cells"
+        return f"{self.arm if self.mean < 0 else self.reference} better"
 
 
-def paired_difference(pairs: list[tuple[Record, Record]]) -> PairedDifference:
-    """The mean difference of at least one (tied, untied) pair, with its 95 % t interval."""
-    differences = [bits_per_byte(tied) - bits_per_byte(untied) for tied, untied in pairs]
-    percents = [100 * (perplexity(tied) / perplexity(untied) - 1) for tied, untied in pairs]
-    mean = fmean(differences)
-    low, high = t_interval(differences) if len(pairs) > 1 else (None, None)
-    return PairedDifference(len(pairs), mean, low, high, fmean(percents))
+def paired_difference(
+    pairs: dict[str, Pair], arm: str = "tied", reference: str = "untied"
+) -> PairedDifference:
+    """What at least one pair shows.
+
+    Args:
+        pairs: by the label of their seed.
+    """
+    values = {seed: bits_per_byte(one) - bits_per_byte(other) for seed, (one, other) in pairs.items()}
+    percents = [100 * (perplexity(one) / perplexity(other) - 1) for one, other in pairs.values()]
+    differences = list(values.values())
+    spread = _spread(differences) if len(pairs) > 1 else {"low": None, "high": None}
+    return PairedDifference(
+        num_pairs=len(pairs),
+        mean=fmean(differences),
+        perplexity_percent=fmean(percents),
+        band=fmean(equivalence_band(one) for one, _ in pairs.values()),
+        values=tuple(values.items()),
+        arm=arm,
+        reference=reference,
+        **spread,
+    )
 
 
-def t_interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of at least two values, by Student's t; a point for equal ones."""
-    # scipy.stats has the same quantile but takes a second to import.
-    from scipy.special import stdtrit
+def _spread(differences: list[float]) -> dict[str, Any]:
+    low, high = t_interval(differences)
+    p_value = t_test(differences)
+    bootstrap = bootstrap_interval(differences) or (None, None)
+    return {
+        "low": low, "high": high, "sd": stdev(differences), "p_value": p_value, "holm_p": p_value,
+        "sign_flip_p": sign_flip_test(differences), "bootstrap_low": bootstrap[0],
+        "bootstrap_high": bootstrap[1], "minimum_detectable": minimum_detectable(differences),
+    }  # fmt: skip
 
-    mean = fmean(values)
-    margin = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
-    return mean - margin, mean + margin
+
+def equivalence_band(record: Record) -> float:
+    """``EQUIVALENT_NATS`` per token as bits per byte of the text the run was validated on."""
+    tokens_per_byte = lookup(record, "validation.num_tokens") / lookup(record, "validation.num_bytes")
+    return float(EQUIVALENT_NATS * tokens_per_byte / math.log(2))
 
 
 def bits_per_byte(record: Record) -> float:
@@ -69,29 +133,45 @@ def perplexity(record: Record) -> float:
     return float(lookup(record, "validation.perplexity"))
 
 
-def refusals(tied: Record, untied: Record) -> list[str]:
-    """Why the two runs may not be compared, each reason with both values; empty if they may."""
-    return [_difference(tied, untied, name) for name in MUST_MATCH if _differs(tied, untied, name)]
-
-
-def warnings(tied: Record, untied: Record) -> list[str]:
-    """What differs between two runs that may be compared and still weakens the comparison."""
-    found = [
-        f"{_difference(tied, untied, name)}: the arms may have run different code"
-        for name in CODE_FIELDS
-        if _differs(tied, untied, name)
+def refusals(one: Record, other: Record, arm: str = "tied", reference: str = "untied") -> list[str]:
+    """Why two runs may not be compared, each reason with both values; empty if they may."""
+    exempt = exemptions(one) | exemptions(other)
+    return [
+        _difference(one, other, name, arm, reference)
+        for name in MUST_MATCH
+        if name not in exempt and _differs(one, other, name)
     ]
-    if _differs(tied, untied, "device"):
-        found.append(f"{_difference(tied, untied, 'device')}: throughput and memory cannot be compared")
+
+
+def exemptions(record: Record) -> set[str]:
+    """What differs lawfully because the run's size or length was solved to match another arm."""
+    found = set()
+    if any(key.startswith("model.") for key in lookup(record, "matching.solved") or {}):
+        found.add("body_hash")
+    if lookup(record, "matching.axis") in ("flops", "time"):
+        found |= {"tokens_seen", "num_steps"}
     return found
 
 
-def _differs(tied: Record, untied: Record, name: str) -> bool:
-    return bool(lookup(tied, name) != lookup(untied, name))
+def warnings(one: Record, other: Record, arm: str = "tied", reference: str = "untied") -> list[str]:
+    """What differs between two runs that may be compared and still weakens the comparison."""
+    found = [
+        f"{_difference(one, other, name, arm, reference)}: the arms may have run different code"
+        for name in CODE_FIELDS
+        if _differs(one, other, name)
+    ]
+    if _differs(one, other, "device"):
+        difference = _difference(one, other, "device", arm, reference)
+        found.append(f"{difference}: throughput and memory cannot be compared")
+    return found
 
 
-def _difference(tied: Record, untied: Record, name: str) -> str:
-    values = f"tied {_shortened(lookup(tied, name))}, untied {_shortened(lookup(untied, name))}"
+def _differs(one: Record, other: Record, name: str) -> bool:
+    return bool(lookup(one, name) != lookup(other, name))
+
+
+def _difference(one: Record, other: Record, name: str, arm: str, reference: str) -> str:
+    values = f"{arm} {_shortened(lookup(one, name))}, {reference} {_shortened(lookup(other, name))}"
     return f"{name} differs ({values})"
 
 

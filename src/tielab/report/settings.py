@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
-from tielab.config import RUN_ONLY_KEYS
+from tielab.config import PROVENANCE_KEYS, RUN_ONLY_KEYS, SCHEME_KEYS
 from tielab.record import Record
+from tielab.report.pairing import lookup
 
-ARM_KEY = "model.tied"
+RATE_KEY = "optimizer.learning_rate"
 SEED_KEYS = ("seed", "model.seed", "data.seed")
 VOCAB_KEY = "model.vocab_size"
 FOLLOWING_KEYS = ("data.tokenizer.vocab_size", "data.block_size")
@@ -29,25 +30,42 @@ Setting = dict[str, Any]
 
 
 def setting_of(record: Record) -> Setting:
-    """The config as dotted keys, without the arm, the seeds and the run-only keys.
+    """The config as dotted keys, without the arm, the seeds, the run-only keys and how values were chosen.
 
-    A vocabulary size left to the tokenizer (null) is the one that came out of the data.
+    A vocabulary size left to the tokenizer (null) is the one that came out of the data. Values that were
+    solved for are the ones they were solved from. A learning rate that was chosen for the arm is the arm's.
     """
-    left_out = (ARM_KEY, *SEED_KEYS, *RUN_ONLY_KEYS, *FOLLOWING_KEYS)
-    setting = {key: value for key, value in _flat(record.config).items() if not _below(key, left_out)}
+    left_out = (*SCHEME_KEYS, *SEED_KEYS, *RUN_ONLY_KEYS, *FOLLOWING_KEYS, *PROVENANCE_KEYS)
+    if rate_was_tuned(record):
+        left_out += (RATE_KEY,)
+    values = flat(record.config) | (lookup(record, "matching.requested") or {})
+    setting = {key: value for key, value in values.items() if not below(key, left_out)}
     if setting.get(VOCAB_KEY) is None:
         setting[VOCAB_KEY] = record.data.get("vocab_size")
     return setting
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def study_phase(record: Record) -> str | None:
+    """``tune`` for a run that served to choose a learning rate, ``report`` for one with a chosen rate."""
+    phase = lookup(record, "config.study.phase")
+    return None if phase is None else str(phase)
+
+
+def rate_was_tuned(record: Record) -> bool:
+    """Whether the learning rate belongs to the arm: it is being chosen, or was chosen, for it alone."""
+    return study_phase(record) is not None and lookup(record, "config.study.tune") == "lr"
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested config by their dotted keys."""
+    found: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
-def _below(key: str, parents: tuple[str, ...]) -> bool:
+def below(key: str, parents: tuple[str, ...]) -> bool:
+    """Whether a dotted key is one of the parents or inside one."""
     return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
 
 
@@ -58,8 +76,8 @@ def identity(setting: Setting) -> str:
 
 def seeds_of(record: Record) -> Seeds:
     """What two paired runs share: the seed, the model's and the data's."""
-    flat = _flat(record.config)
-    return (record.seed, *(flat.get(key, record.seed) for key in SEED_KEYS[1:]))
+    values = flat(record.config)
+    return (record.seed, *(values.get(key, record.seed) for key in SEED_KEYS[1:]))
 
 
 def seed_label(seeds: Seeds) -> str:
@@ -93,6 +111,19 @@ def _varies(key: str, settings: list[Setting]) -> bool:
 def _pattern(key: str, settings: list[Setting]) -> tuple[int, ...]:
     codes: dict[str, int] = {}
     return tuple(codes.setdefault(json.dumps(setting.get(key)), len(codes)) for setting in settings)
+
+
+def fixed_values(records: list[Record]) -> dict[str, Any]:
+    """The dotted keys that every record has with one value, seeds and run-only keys left out."""
+    left_out = (*SEED_KEYS, *RUN_ONLY_KEYS, *PROVENANCE_KEYS)
+    configs = [flat(record.config) for record in records]
+    if not configs:
+        return {}
+    return {
+        key: value
+        for key, value in configs[0].items()
+        if not below(key, left_out) and all(key in other and other[key] == value for other in configs)
+    }
 
 
 def short_name(key: str) -> str:

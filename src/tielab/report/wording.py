@@ -6,7 +6,7 @@ from typing import Any
 
 from tielab.report.pairing import PairedDifference
 
-DIFFERENCE = "tied \N{MINUS SIGN} untied"
+MINUS = "\N{MINUS SIGN}"
 MIB = 1024 * 1024
 
 
@@ -31,6 +31,11 @@ def difference_text(value: float) -> str:
     return f"{value:+.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:+.1e}"
 
 
+def magnitude_text(value: float) -> str:
+    """As ``difference_text`` of a number that has no sign."""
+    return difference_text(abs(value)).lstrip("+")
+
+
 def count_text(value: float | int) -> str:
     """A whole number with thousands separators."""
     return f"{value:,.0f}"
@@ -51,30 +56,67 @@ def labelled(values: dict[str, Any], text: str) -> str:
     return f"{label(values)}: {text}" if values else text
 
 
-def arm_name(tied: bool) -> str:
-    return "tied" if tied else "untied"
+def difference_name(difference: PairedDifference) -> str:
+    """``tied - untied``; a name with a comma stands in brackets."""
+    return two_arms(difference.arm, difference.reference)
+
+
+def two_arms(arm: str, reference: str) -> str:
+    """What is subtracted from what."""
+    names = [f"({name})" if "," in name else name for name in (arm, reference)]
+    return f" {MINUS} ".join(names)
+
+
+def p_text(p_value: float) -> str:
+    """Two digits, three where it is small; never zero."""
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}" if p_value < 0.1 else f"{p_value:.2f}"
 
 
 def difference_sentence(difference: PairedDifference) -> str:
     """The difference with its unit, its interval or the lack of one, and what it shows."""
     start = (
-        f"{DIFFERENCE} = {difference_text(difference.mean)} bits/byte, "
+        f"{difference_name(difference)} = {difference_text(difference.mean)} bits/byte, "
         f"{difference.perplexity_percent:+.1f} % perplexity"
     )
     if difference.low is None or difference.high is None:
         return f"{start} ({difference.verdict})"
     bounds = f"{difference_text(difference.low)} to {difference_text(difference.high)}"
-    ending = difference.verdict
-    if ending != "no difference shown":
-        ending += f" by {difference_text(abs(difference.mean)).lstrip('+')} bits/byte"
-    return f"{start} (95 % interval {bounds} bits/byte, {difference.num_pairs} seeds): {ending}"
+    how_sure = f"95 % interval {bounds} bits/byte, {difference.num_pairs} seeds, {_significance(difference)}"
+    return f"{start} ({how_sure}): {_conclusion(difference)}"
 
 
-def savings_sentence(tied: int, untied: int) -> str:
-    """``tied saves 524,288 parameters (28 %)``."""
-    return f"tied saves {count_text(untied - tied)} parameters ({(untied - tied) / untied:.0%})".replace(
-        "%", " %"
-    )
+def _significance(difference: PairedDifference) -> str:
+    p_value = difference.holm_p if difference.holm_p is not None else difference.p_value
+    assert p_value is not None
+    text = f"p {p_text(p_value)}" if p_value < 0.001 else f"p = {p_text(p_value)}"
+    text = text.replace("p <", "p < ")
+    return f"{text} after Holm over {difference.num_cells} cells" if difference.num_cells > 1 else text
+
+
+def _conclusion(difference: PairedDifference) -> str:
+    if difference.verdict.endswith("better"):
+        return f"{difference.verdict} by {magnitude_text(difference.mean)} bits/byte"
+    if difference.verdict == "no difference shown" and difference.minimum_detectable is not None:
+        found = magnitude_text(difference.minimum_detectable)
+        return f"{difference.verdict}; {found} bits/byte would have been detected with 80 % power"
+    return difference.verdict
+
+
+def savings_sentence(arm: str, ours: int, theirs: int) -> str:
+    """``tied saves 524,288 parameters (28 %)``, or ``adds`` where it has more than its reference."""
+    change = count_text(abs(theirs - ours))
+    share = f"{abs(theirs - ours) / theirs:.0%}".replace("%", " %")
+    return f"{arm} {'saves' if ours < theirs else 'adds'} {change} parameters ({share})"
+
+
+def seed_range(seeds: list[str]) -> str:
+    """``seed 0``, ``seeds 100, 101`` or ``seeds 0-4``."""
+    numbers = sorted(int(seed) for seed in seeds if seed.isdecimal())
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if len(numbers) == len(seeds) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"seeds {numbers[0]}-{numbers[-1]}"
+    return f"seeds {', '.join(seeds)}"
 
 
 def one_line(text: str) -> str:

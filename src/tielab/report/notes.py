@@ -1,0 +1,114 @@
+"""What a reader must know beside the table: what rows may be read for, and where a claim stands on little."""
+
+from typing import Any
+
+from tielab.record import Record
+from tielab.report.axes import axis_name
+from tielab.report.groups import Columns, Group
+from tielab.report.pairing import PairedDifference, lookup
+from tielab.report.settings import RATE_KEY, rate_was_tuned, short_name
+from tielab.report.strides import stride_check
+from tielab.report.table import several_texts
+from tielab.report.wording import bits_text, difference_name, label, labelled
+
+
+def doubts(groups: list[Group]) -> list[str]:
+    """Where another test or another stride does not bear out a difference, or cannot."""
+    notes = []
+    several = any(len(group.differences) > 1 for group in groups)
+    for group in groups:
+        for found in group.differences.values():
+            name = f"{difference_name(found.difference)}: " if several else ""
+            lines = _checks(found.difference)
+            if strides := stride_check(found.difference, found.pairs):
+                lines.append(strides.sentence)
+            notes += [labelled(group.values, f"{name}{line}") for line in lines]
+    return notes
+
+
+def _checks(difference: PairedDifference) -> list[str]:
+    """What the exact test and the bootstrap say against a claimed difference."""
+    if not difference.verdict.endswith("better"):
+        return []
+    lines = []
+    if difference.sign_flip_p is not None and difference.sign_flip_p >= 0.05:
+        n = difference.num_pairs
+        lowest = f", which {n} seeds cannot take below {2 / 2**n:.3g}" if n < 6 else ""
+        lines.append(
+            f"the exact sign-flip test does not confirm it (p = {difference.sign_flip_p:.3g}{lowest})"
+        )
+    low, high = difference.bootstrap_low, difference.bootstrap_high
+    if low is None or high is None:
+        lines.append("no bootstrap interval as a check: the differences are equal")
+    elif low <= 0 <= high:
+        lines.append(f"the BCa bootstrap interval holds zero ({low:+.4f} to {high:+.4f})")
+    return lines
+
+
+def solved_sizes(groups: list[Group]) -> list[str]:
+    """How each arm whose size was solved for differs from what was asked."""
+    notes = []
+    for group in groups:
+        for arm in group.arms:
+            matching = lookup(group.records(arm)[0], "matching")
+            if matching:
+                notes.append(labelled(group.values, _solved(arm, matching)))
+    return notes
+
+
+def _solved(arm: str, matching: dict[str, Any]) -> str:
+    asked = matching.get("requested") or {}
+    sizes = ", ".join(
+        f"{short_name(key)} {value} (asked {asked.get(key)})"
+        for key, value in (matching.get("solved") or {}).items()
+    )
+    text = f"matching {axis_name(matching)}: {arm} has {sizes}"
+    if matching.get("parameter_mismatch") is not None:
+        text += f", parameters {100 * matching['parameter_mismatch']:+.2f} % off those matched"
+    if matching.get("flops_ratio") is not None:
+        text += f", {matching['flops_ratio']:.3f} times the FLOPs per token"
+    return text
+
+
+def notes_on_scope(records: list[Record], columns: Columns, groups: list[Group]) -> list[str]:
+    """What the numbers of different rows may and may not be read for."""
+    notes = []
+    several_corpora = len({lookup(record, "data.corpus_hash") for record in records}) > 1
+    text_differs = several_corpora or several_texts(records)
+    if len({lookup(record, "data.tokenizer_hash") for record in records}) > 1:
+        ranking = "" if text_differs else f"; lowest bits per byte first: {_ranking(groups)}"
+        notes.append(
+            "several tokenizers: their perplexities cannot be compared with each other, "
+            f"bits per byte of one text can{ranking}"
+        )
+    if text_differs:
+        notes.append(
+            "the validation text differs between settings: bits per byte come from different text "
+            "and are ranked only within one text"
+        )
+    for key, others in columns.items():
+        if others:
+            names = ", ".join(short_name(other) for other in others)
+            notes.append(f"{short_name(key)} stands for {names} too: they always change together")
+    return notes + _single_rate(records, groups)
+
+
+def _single_rate(records: list[Record], groups: list[Group]) -> list[str]:
+    rates = {lookup(record, f"config.{RATE_KEY}") for record in records} - {None}
+    tuned = any(rate_was_tuned(record) for record in records)
+    if len(rates) != 1 or tuned or not any(group.differences for group in groups):
+        return []
+    several = len({arm for group in groups for arm in group.arms}) > 2
+    arms = "every arm" if several else "either arm"
+    return [f"every run had learning rate {rates.pop()}: not shown to be the best one of {arms}"]
+
+
+def _ranking(groups: list[Group]) -> str:
+    """The three lowest arms by mean bits per byte."""
+    arms = [
+        (group.mean_bits_per_byte(arm), index, f"{arm} {label(group.values)}")
+        for group in groups
+        for index, arm in enumerate(group.arms)
+    ]
+    named = [f"{name} ({bits_text(bits)})" for bits, _, name in sorted(arms)]
+    return "; ".join(named[:3]) + ("; ..." if len(named) > 3 else "")

@@ -1,0 +1,48 @@
+"""One sentence for each comparison of two arms."""
+
+from tielab.report.arms import TIED, UNTIED
+from tielab.report.groups import Group
+from tielab.report.strides import stride_check
+from tielab.report.wording import difference_sentence, labelled, savings_sentence
+
+
+def group_verdicts(groups: list[Group]) -> list[str]:
+    """A line for each arm that is compared in a setting, or one that says why none is."""
+    waiting = {reference: arm for group in groups for arm, reference in group.references.items()}
+    return [
+        labelled(group.values, line)
+        for group in groups
+        for line in _compared(group) or [_nothing_compared(group, waiting)]
+    ]
+
+
+def _compared(group: Group) -> list[str]:
+    return [_verdict(group, arm) for arm in group.references if len(group.arms) > 1]
+
+
+def _nothing_compared(group: Group, waiting: dict[str, str]) -> str:
+    arms = list(group.arms)
+    if len(arms) > 1:
+        return f"no arm among {'; '.join(arms)} is the reference of another: name one with --baseline"
+    missing = group.references.get(arms[0]) or waiting.get(arms[0])
+    if missing is None:
+        missing = UNTIED if arms[0].split(",")[0] == TIED else TIED
+    return f"no finished {missing} run, so no comparison"
+
+
+def _verdict(group: Group, arm: str) -> str:
+    reference = group.references[arm]
+    if reference not in group.arms:
+        return f"{arm}: no finished {reference} run, so no comparison"
+    if arm not in group.differences:
+        start = f"{arm} and {reference}: " if len(group.references) > 1 else ""
+        return f"{start}no pair of runs may be compared, the notes say why"
+    found = group.differences[arm]
+    parts = [difference_sentence(found.difference)]
+    strides = stride_check(found.difference, found.pairs)
+    if strides is not None and not strides.stable:
+        parts.append("the difference changes with the evaluation stride, the notes say how")
+    ours, theirs = group.parameters(arm), group.parameters(reference)
+    if ours is not None and theirs and ours != theirs:
+        parts.append(savings_sentence(arm, ours, theirs))
+    return "; ".join(parts)
