@@ -1,13 +1,14 @@
 """Hydra's grid sweeper, with every job checked before the first one runs, and finished ones left alone."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from hydra_plugins.tielab_launcher import ParallelLauncher
 from tielab.sweep import Job, Sweep
@@ -19,16 +20,68 @@ class CheckedSweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from tielab import launch
         from tielab.config import config_hash
+        from tielab.study import is_to_be_tuned
         from tielab.sweep import add_request
 
         assert self.config is not None
+        if is_to_be_tuned(self.config):
+            return self._tune_and_report(arguments)
         request = launch.request_of(self.config, arguments)
-        (batch,) = self.split_arguments(self.parse(arguments), None)
-        requested = self.check(batch)
+        requested = launch.without_repeats(self.check(self.combinations(self.parse(arguments))))
         with launch.open_sweep(self.config, request, [config_hash(c) for _, c in requested]) as sweep:
             jobs = launch.assign_jobs(sweep, requested)
             add_request(sweep, request)
             launch.run_jobs(sweep, jobs, lambda jobs: self.launch(sweep, jobs))
+
+    def _tune_and_report(self, arguments: list[str]) -> None:
+        """Choose the learning rate of every combination of the swept keys, then run the seeds at it."""
+        from tielab import launch, study
+        from tielab.errors import FAILED
+        from tielab.sweep import STOPPED_NAME, add_request, exit_status, refuse_another
+
+        assert self.config is not None
+        parsed = self.parse(arguments)
+        swept = [o.get_key_element() for o in parsed if o.is_sweep_override()]
+        study.check_keys(swept, [o.get_key_element() for o in parsed])
+        seeds = self.combinations([o for o in parsed if o.get_key_element() == study.SEED_KEY])
+        batch = self.combinations([o for o in parsed if o.get_key_element() != study.SEED_KEY])
+        batch = [overrides for overrides, _ in launch.without_repeats(self.check(batch))]
+        plan = OmegaConf.to_container(self.config.study)
+        assert isinstance(plan, dict)
+        cells = study.open_cells(batch, plan)
+        some_rate = plan["rates"][0]  # the whole request is refused if a run of it would be
+        tuning = self.check([job for cell in cells for job in cell.tune_jobs(some_rate)])
+        reporting = self.check([job for cell in cells for job in cell.report_jobs(seeds, some_rate)])
+        study.check_seeds([config for _, config in reporting])
+        hashes = [*study.possible_hashes(cells, [config for _, config in [*tuning, *reporting]])]
+        request = launch.request_of(self.config, arguments)
+        with launch.open_sweep(self.config, request, hashes) as sweep:
+            if sweep.jobs and not {job.config_hash for job in sweep.jobs} & {*hashes}:
+                refuse_another(sweep)
+            add_request(sweep, request)
+            launch.say_what_is_there(sweep, sweep.jobs)
+            growing = Growing(self, sweep)
+            stopped = (sweep.folder / STOPPED_NAME).exists
+            try:
+                study.tune(cells, growing.values, stopped)
+                print("\n".join(cell.describe() for cell in cells), flush=True)
+                settled = [cell for cell in cells if cell.is_settled]
+                if not stopped():
+                    growing.run([job for cell in settled for job in cell.report_jobs(seeds)])
+            finally:
+                launch.close(sweep, sweep.jobs)
+            states = [(job, sweep.state(job)) for job in sweep.jobs]
+            # A rate at which the training diverges is a result of the tuning.
+            counted = [
+                s for job, s in states if s.status != "diverged" or "study.phase=report" in job.overrides
+            ]
+            chosen = 0 if len(settled) == len(cells) else FAILED
+            launch.outcome.exit_status = exit_status(counted) or growing.broken or chosen
+
+    def combinations(self, parsed: list[Override]) -> list[list[str]]:
+        """The overrides of every combination of the swept values."""
+        (batch,) = self.split_arguments(parsed, None)
+        return batch
 
     def parse(self, arguments: list[str]) -> list[Override]:
         assert self.hydra_context is not None
@@ -36,8 +89,8 @@ class CheckedSweeper(BasicSweeper):
         return OverridesParser.create(self.hydra_context.config_loader).parse_overrides(given)
 
     def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
-        """Each job's overrides with its whole resolved config; refused unless all can be run here."""
-        from tielab.checks import check_requests
+        """Each job's overrides with its whole resolved config, sizes solved; refused unless all can run."""
+        from tielab import launch
         from tielab.errors import RequestError
 
         assert self.config is not None
@@ -49,8 +102,8 @@ class CheckedSweeper(BasicSweeper):
         if isinstance(self.launcher, ParallelLauncher):
             self.launcher.check(batch)
         remote = isinstance(self.launcher, ParallelLauncher) and self.launcher.REMOTE
-        check_requests([config for _, config in requested], remote=remote)
-        return requested
+        configs = launch.checked([config for _, config in requested], remote=remote)
+        return [(overrides, config) for (overrides, _), config in zip(requested, configs, strict=True)]
 
     def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         from tielab import launch
@@ -76,6 +129,33 @@ class CheckedSweeper(BasicSweeper):
         return self.launcher.launch(overrides, initial_job_idx=0)
 
 
+@dataclass
+class Growing:
+    """Runs jobs of a sweep whose later jobs follow from the results of earlier ones."""
+
+    sweeper: CheckedSweeper
+    sweep: Sweep
+    broken: int = 0
+    """The first status of a launch that went wrong."""
+
+    def run(self, overrides: list[list[str]]) -> list[Job]:
+        """Run these jobs as far as they are not finished, and return them in the same order."""
+        from tielab import launch
+
+        jobs = launch.assign_jobs(self.sweep, self.sweeper.check(overrides), growing=True)
+        status = launch.run_unfinished(self.sweep, jobs, lambda some: self.sweeper.launch(self.sweep, some))
+        self.broken = self.broken or status
+        return jobs
+
+    def values(self, overrides: list[list[str]]) -> list[float | None]:
+        """Run these jobs; their bits per byte, inf of one that diverged, None of one that did not end."""
+        from tielab import launch
+
+        states = [self.sweep.state(job) for job in self.run(overrides)]
+        ended = ("finished", "diverged")
+        return [launch.objective(state.record) if state.status in ended else None for state in states]
+
+
 class SearchSweeper(CheckedSweeper):
     """A sweep whose intervals are searched by Optuna, separately for every combination of the swept keys.
 
@@ -92,6 +172,7 @@ class SearchSweeper(CheckedSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from tielab import launch, search
         from tielab.errors import FAILED, RequestError
+        from tielab.study import is_to_be_tuned
         from tielab.sweep import add_request, exit_status, identity_of, refuse_another
 
         assert self.config is not None
@@ -105,26 +186,24 @@ class SearchSweeper(CheckedSweeper):
             )
         if self.num_trials < 1:
             raise RequestError(f"hydra.sweeper.num_trials={self.num_trials} is out of range: at least 1")
-        (batch,) = self.split_arguments([o for o in parsed if o not in continuous], None)
+        if is_to_be_tuned(self.config):
+            raise RequestError("study.tune=lr and hydra/sweeper=optuna each choose values; drop one of them")
+        batch = self.combinations([o for o in parsed if o not in continuous])
         request = launch.request_of(self.config, arguments)
-        for end in ("low", "high"):  # the whole request is refused if an end of an interval would be
-            self.check([[*o, *(f"{i.key}={getattr(i, end)!r}" for i in intervals)] for o in batch])
+        for end in ("high", "low"):  # the whole request is refused if an end of an interval would be
+            ends = [f"{interval.key}={getattr(interval, end)!r}" for interval in intervals]
+            requested = self.check([[*overrides, *ends] for overrides in batch])
+        kept = launch.without_repeats(requested)
+        batch = [overrides[: -len(intervals)] for overrides, _ in kept]
         with launch.open_sweep(self.config, request) as sweep:
             if identity_of(request) not in map(identity_of, sweep.requests):
                 refuse_another(sweep)
             add_request(sweep, request)
             launch.say_what_is_there(sweep, sweep.jobs)
-            broken = 0
-
-            def run(overrides: list[list[str]]) -> list[Job]:
-                nonlocal broken
-                jobs = launch.assign_jobs(sweep, self.check(overrides), growing=True)
-                broken = broken or launch.run_unfinished(sweep, jobs, lambda some: self.launch(sweep, some))
-                return jobs
-
+            growing = Growing(self, sweep)
             cells = search.open_cells(sweep, batch, intervals, self.seed)
             try:
-                search.search(sweep, cells, self.num_trials, self.config.parallel_jobs, run)
+                search.search(sweep, cells, self.num_trials, self.config.parallel_jobs, growing.run)
             finally:
                 launch.close(sweep, sweep.jobs)
                 print("\n".join(cell.describe() for cell in cells))
@@ -132,7 +211,7 @@ class SearchSweeper(CheckedSweeper):
             # A rate at which the training diverges is a result of the search.
             found = 0 if all(cell.has_value for cell in cells) else FAILED
             settled = exit_status([state for state in states if state.status != "diverged"])
-            launch.outcome.exit_status = settled or broken or found
+            launch.outcome.exit_status = settled or growing.broken or found
 
 
 def _quoted(text: str) -> str:

@@ -4,6 +4,7 @@ Imports no torch, so that a wrong request costs no start-up.
 """
 
 import functools
+import itertools
 import json
 import math
 import os
@@ -35,6 +36,8 @@ def check_config(config: dict[str, Any]) -> None:
     _check_strides(config["data"])
     _check_sharding(config["trainer"], config["model"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
+    _check_matching(config)
+    _check_study(config["study"])
     _check_resume(config["resume_from"])
 
 
@@ -240,6 +243,53 @@ def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -
             f"data.batch_size={data['batch_size']} cannot be split over {shares} processes x "
             f"{trainer['accumulate_grad_batches']} micro-batches; choose a multiple of {parts}"
         )
+
+
+def _check_matching(config: dict[str, Any]) -> None:
+    axis, requested, found = (config["matching"][name] for name in ("axis", "requested", "solution"))
+    if (requested is None) != (found is None) or (found is not None and not _is_solution(config)):
+        raise RequestError(
+            "matching.requested and matching.solution are written by the tool and say how the sizes came "
+            "about; here they contradict the config: ask with matching=AXIS alone"
+        )
+    if axis != "width" and config["model"].get("untie_at") is not None:
+        raise RequestError(
+            f"matching={axis} does not go with model.untie_at={config['model']['untie_at']}: such a run has "
+            "the size of both arms in turn; use matching=width"
+        )
+
+
+def _is_solution(config: dict[str, Any]) -> bool:
+    """Whether what was solved is what the config has, with the numbers that are told of it."""
+    found = config["matching"]["solution"]
+    try:
+        as_solved = all(lookup(config, key) == value for key, value in found["solved"].items())
+        numbers = [
+            found[name] for name in ("parameters", "target_parameters", "parameter_mismatch", "flops_ratio")
+        ]
+        told = all(isinstance(number, int | float) for number in numbers)
+        return as_solved and told and found["solved"].keys() == config["matching"]["requested"].keys()
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+MIN_RATES, MAX_RATE_FACTOR = 3, 2.0
+"""Of a study's grid: wide enough for an interior optimum, fine enough to see it."""
+
+
+def _check_study(study: dict[str, Any]) -> None:
+    rates, seeds = study["rates"], study["tune_seeds"]
+    steps = [above / below for below, above in itertools.pairwise(rates) if below > 0]
+    fits = len(rates) >= MIN_RATES and len(steps) == len(rates) - 1 and rates[-1] < math.inf
+    if not fits or not all(1 < step <= MAX_RATE_FACTOR * (1 + 1e-9) for step in steps):
+        raise RequestError(
+            f"study.rates={rates} is no grid of learning rates: give at least {MIN_RATES} numbers above 0, "
+            f"ascending, each at most {MAX_RATE_FACTOR:g} times the one before"
+        )
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed <= MAX_SEED for seed in seeds):
+        raise RequestError(f"study.tune_seeds={seeds} must be one or more different seeds, each at least 0")
+    if study["phase"] is not None and study["tune"] is None:
+        raise RequestError(f"study.phase={study['phase']} is written by the tool; ask with study.tune=lr")
 
 
 def _check_resume(resume_from: str | None) -> None:

@@ -30,6 +30,8 @@ Train a MiniGPT with a tied or an untied LM head and write what came out.
   python train.py -m model.tied=true,false               both arms, one table
   python train.py -m model.tied=true,false seed=0,1,2    with seeds: intervals
   python train.py -m model.tied=true,false width=d64,d128 vocab=bpe1024,bpe4096
+  python train.py -m model.tied=true,false matching=params  the arms with equally many parameters
+  python train.py -m model.tied=true,false study.tune=lr seed=0,1,2  each arm at its own best rate
   python train.py --cfg job                              every key with its value
   python train.py --config-dir RUN --config-name run     repeat a run from its folder
   python train.py -m ... resume=true                     go on with this sweep where it stopped
@@ -78,6 +80,42 @@ class HeadMap(Enum):
 
 # What becomes of a sweep when one of its jobs fails; not a class, since continue is a word of Python's.
 OnFailure = Enum("OnFailure", {"continue": "continue", "stop": "stop"})
+
+
+class MatchingAxis(Enum):
+    """What is equal in the two arms of a comparison."""
+
+    width = "width"
+    params = "params"
+    flops = "flops"
+    time = "time"
+
+
+class Arm(Enum):
+    """What ``model.tied`` says, as a name."""
+
+    tied = "tied"
+    untied = "untied"
+
+
+class MatchingSize(Enum):
+    """Which size makes up for the parameters that tying saves."""
+
+    width = "width"
+    depth = "depth"
+
+
+class TunedKey(Enum):
+    """What a study chooses before it compares."""
+
+    lr = "lr"
+
+
+class Phase(Enum):
+    """What a run of a study is for."""
+
+    tune = "tune"
+    report = "report"
 
 
 class LaunchMethod(Enum):
@@ -239,6 +277,41 @@ class TrainerConfig:
 
 
 @dataclass
+class MatchingConfig:
+    """What the arms have in common. The size of the ``adjusted`` arm is solved, the other's stays as asked.
+
+    The reference is the other arm, plain, at the sizes asked for; a run of the other arm stays as it is."""
+
+    axis: MatchingAxis = MISSING
+    """``width``: the sizes, as asked. ``params``: the number of parameters. ``flops``: the parameters and,
+    through ``budget.tokens``, the operations of the whole training. ``time``: the sizes as asked and,
+    through ``budget.tokens``, the seconds of the training, as measured here."""
+    adjusted: Arm = MISSING
+    """Whose size or budget is solved."""
+    by: MatchingSize = MISSING
+    """For ``params`` and ``flops``: solve ``embed_dim`` (``hidden_dim`` keeps its proportion) or
+    ``num_layers``."""
+    requested: Any = MISSING
+    """Written by the tool: the dotted keys that were solved, with the values asked for; null: none."""
+    solution: Any = MISSING
+    """Written by the tool: their values now, and what the two arms cost; null where none was solved."""
+
+
+@dataclass
+class StudyConfig:
+    """A sweep that first chooses the learning rate of each combination of its keys."""
+
+    tune: TunedKey | None = MISSING
+    rates: list[float] = MISSING
+    """The grid: ascending, at least 3, each at most twice the one before; extended where its best is an
+    end."""
+    tune_seeds: list[int] = MISSING
+    """Seeds of the runs that choose; none of them is reported."""
+    phase: Phase | None = MISSING
+    """Written by the tool: whether a run is one that chooses or one that is reported."""
+
+
+@dataclass
 class Config:
     """A whole run."""
 
@@ -252,6 +325,8 @@ class Config:
     """Named Lightning callbacks; ``~callbacks.NAME`` switches one off."""
     logger: dict[str, Any] = MISSING
     """Named Lightning loggers beside metrics.csv; ``~logger.NAME`` switches one off."""
+    matching: MatchingConfig = MISSING
+    study: StudyConfig = MISSING
     seed: int = MISSING
     resume: bool = MISSING
     """True: go on with the newest run or sweep of this request below ``output_dir``, if there is one."""
@@ -282,6 +357,9 @@ RUN_ONLY_KEYS = (
     "resume_from",
 )
 """Keys that change how a run is carried out and watched, never what it computes."""
+
+PROVENANCE_KEYS = ("matching", "study")
+"""Keys that say how values were chosen. The values are computed with, these are not."""
 
 PLACEMENT_KEYS = (
     "trainer.accelerator",
@@ -407,12 +485,12 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def computed(config: dict[str, Any]) -> dict[str, Any]:
-    """What a run computes: every dotted key with its value, minus ``RUN_ONLY_KEYS``."""
+    """What a run computes: every dotted key with its value, minus run-only and provenance keys."""
 
     def flat(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in node.items():
             key = f"{prefix}{name}"
-            if key in RUN_ONLY_KEYS:
+            if key in RUN_ONLY_KEYS or key in PROVENANCE_KEYS:
                 continue
             if isinstance(value, dict) and value:
                 yield from flat(value, f"{key}.")

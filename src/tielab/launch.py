@@ -6,6 +6,7 @@ process group of one job cannot reach the next.
 """
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -30,6 +31,7 @@ from tielab.checks import check_requests
 from tielab.config import config_hash, follow_links, plain, register
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError, printable
 from tielab.explain import explain
+from tielab.matching import check_still_matched, describe, is_to_be_solved, matched, matching_record
 from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record, read_record, write_atomic
 from tielab.run import (
     differences,
@@ -41,11 +43,11 @@ from tielab.run import (
     shown,
     state_of,
 )
+from tielab.study import is_to_be_tuned
 from tielab.sweep import (
     MANIFEST_NAME,
     RERUN_OF,
     STOPPED_NAME,
-    STUDY_NAME,
     Job,
     Sweep,
     add_jobs,
@@ -88,7 +90,7 @@ def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dic
         overrides: of this job.
 
     Raises:
-        RequestError: a value is missing.
+        RequestError: a value is missing, or a size was solved for another config.
     """
     try:
         config = plain(cfg)
@@ -98,7 +100,26 @@ def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dic
     if repeated is not None:
         overridden = {override.partition("=")[0].lstrip("+") for override in overrides}
         follow_links(config, read_record(repeated).config, overridden)
+    check_still_matched(config, _original_config(hydra_config))
     return config
+
+
+def checked(configs: Sequence[dict[str, Any]], *, remote: bool = False) -> list[dict[str, Any]]:
+    """These configs with the sizes that matching solves; refused unless each can be run, before and after.
+
+    Args:
+        remote: on other machines, where nothing can be measured now.
+    """
+    check_requests(configs, remote=remote)
+    timed = next((c for c in configs if is_to_be_solved(c) and c["matching"]["axis"] == "time"), None)
+    if remote and timed is not None:
+        raise RequestError(
+            "matching=time measures this machine, and the jobs run on others; use matching=flops"
+        )
+    solved = [matched(config) for config in configs]
+    changed = [new for new, old in zip(solved, configs, strict=True) if new is not old]
+    check_requests(changed, remote=remote)
+    return solved
 
 
 def run_job(cfg: DictConfig) -> float:
@@ -141,7 +162,9 @@ def _explained(error: Exception) -> str:
 
 def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     config = resolve(cfg, hydra_config, hydra_config.overrides.task)
-    check_requests([config])
+    if is_to_be_tuned(config):
+        raise RequestError("study.tune=lr trains many runs to choose a rate: add -m")
+    (config,) = checked([config])
     found = _run_to_resume(config, folder, hydra_config) if config["resume"] else None
     if found is None:
         reserve(config, folder)
@@ -181,6 +204,13 @@ def _announce_single(folder: Path) -> None:
     state = state_of(folder)
     words = {"waiting": "", "finished": " (finished already)", "diverged": " (diverged, as it would again)"}
     print(f"run: {shown(folder)}{words.get(state.status, f' (was {state.status}, goes on)')}", flush=True)
+    _say_what_was_solved(folder)
+
+
+def _say_what_was_solved(folder: Path) -> None:
+    solved = describe(read_run_config(folder))
+    if solved:
+        print(printable(f"  {solved}"), flush=True)
 
 
 def _run_to_resume(config: dict[str, Any], folder: Path, hydra_config: Any) -> Path | None:
@@ -237,6 +267,7 @@ def _announce_job(sweep: Sweep, folder: Path) -> None:
     goes_on = "" if status == "waiting" else f" (was {status}, goes on)"
     said = printable(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}")
     print(said, flush=True)
+    _say_what_was_solved(folder)
 
 
 def request_of(cfg: DictConfig, arguments: Sequence[str]) -> list[str]:
@@ -326,6 +357,30 @@ def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
     outcome.exit_status = exit_status([sweep.state(job) for job in jobs]) or broken
 
 
+def without_repeats(
+    requested: Sequence[tuple[list[str], dict[str, Any]]],
+) -> list[tuple[list[str], dict[str, Any]]]:
+    """These jobs but those that differ from an earlier one in how they are matched alone; says how many.
+
+    An arm that matching does not change computes the same along every axis.
+    """
+    kept: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    num_dropped = 0
+    for overrides, config in requested:
+        key = json.dumps({**config, "matching": matching_record(config)}, sort_keys=True)
+        if key in kept and kept[key][1]["matching"] != config["matching"]:
+            num_dropped += 1
+        else:
+            kept[key if key not in kept else f"{key} {len(kept)}"] = (overrides, config)
+    if num_dropped:
+        print(
+            f"{num_dropped} of {len(requested)} jobs are runs that another axis of matching asks for as "
+            "well: each is run once",
+            flush=True,
+        )
+    return list(kept.values())
+
+
 def say_what_is_there(sweep: Sweep, jobs: Sequence[Job]) -> None:
     """How a sweep that is resumed stands, and whether the code is still the same."""
     if any(sweep.state(job).status != "waiting" for job in jobs):
@@ -366,8 +421,7 @@ def close(sweep: Sweep, jobs: Sequence[Job]) -> None:
     if len(lines) > 1:
         print("\n".join(["", *lines]))
     if any(may_run(sweep.state(job)) for job in jobs):
-        is_search = (sweep.folder / STUDY_NAME).exists()
-        how = command_of(sweep) if is_search else f"tielab resume {quoted(sweep.folder)}"
+        how = command_of(sweep) if sweep.grows else f"tielab resume {quoted(sweep.folder)}"
         print(f"to go on: {how}")
 
 
@@ -390,6 +444,15 @@ def _repeated_run(hydra_config: Any) -> Path | None:
         return None
     sources = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
     return next((folder for folder in sources if (folder / RECORD_NAME).is_file()), None)
+
+
+def _original_config(hydra_config: Any) -> dict[str, Any] | None:
+    """What stands in the ``run.yaml`` that is the primary config, whether that run has begun or not."""
+    if hydra_config.job.config_name != Path(RUN_CONFIG_NAME).stem:
+        return None
+    sources = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
+    folder = next((folder for folder in sources if (folder / RUN_CONFIG_NAME).is_file()), None)
+    return None if folder is None else read_run_config(folder)
 
 
 def quoted(path: Path) -> str:

@@ -111,6 +111,10 @@ class Record:
     the training: a model that is split has two matrices."""
     flops_per_token: dict[str, int] = field(default_factory=dict)
     """forward, train."""
+    matching: dict[str, Any] | None = None
+    """Null where size and budget are as asked; else axis, adjusted, by, requested (dotted key -> value asked
+    for), solved (-> value), parameters, target_parameters, parameter_mismatch (a fraction), flops_ratio (per
+    training token, adjusted / reference); tokens and target_tokens where the budget was solved; measured."""
     data: dict[str, Any] = field(default_factory=dict)
     """corpus_hash, tokenizer_hash, vocab_size; of each split the counts and the content_hash. ``train`` is
     the part trained on, its ``unused_ids`` the number of ids that never occur there."""

@@ -8,7 +8,7 @@ from tielab.checks import check_requests
 from tielab.errors import RequestError
 from tielab.record import RUN_CONFIG_NAME
 from tielab.run import state_of
-from tielab.sweep import STUDY_NAME, Job, command_of, is_sweep, may_run, read_sweep
+from tielab.sweep import Job, command_of, is_sweep, may_run, read_sweep
 from tielab.trust import check_places, read_run_yaml, refuse_links
 
 
@@ -34,7 +34,7 @@ def resume(folder: Path) -> int:
 def _resume_sweep(folder: Path) -> int:
     found = read_sweep(folder)
     command = command_of(found)
-    if (folder / STUDY_NAME).exists():
+    if found.grows:
         raise RequestError(f"{folder} is a search; go on with it by its command: {command}")
     if not found.jobs:
         raise RequestError(f"{folder} has no jobs yet; begin them by its command: {command}")

@@ -26,6 +26,7 @@ import yaml
 
 from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, config_hash, yaml_text
 from tielab.errors import FINISHED, INTERRUPTED, RequestError, printable
+from tielab.matching import matching_record
 from tielab.processes import FORK_SERVER_DIED, start_and_wait
 from tielab.record import (
     ERROR_FILES,
@@ -42,7 +43,18 @@ from tielab.record import (
 )
 from tielab.slots import try_lock
 
-RERUN_GROUPS = ("model", "data", "vocab", "optimizer", "schedule", "budget", "trainer", "tying", "width")
+RERUN_GROUPS = (
+    "model",
+    "data",
+    "vocab",
+    "optimizer",
+    "schedule",
+    "budget",
+    "trainer",
+    "tying",
+    "width",
+    "matching",
+)
 DIVERGED = "DivergedError"
 """The error of a run that was trained to its end, where the loss was no number."""
 LOCK_NAME = ".lock"
@@ -247,6 +259,7 @@ def first_record(config: dict[str, Any], sweep: str | None = None, rerun_of: str
         config_hash=config_hash(config),
         tied=model["tied"],
         seed=config["seed"],
+        matching=matching_record(config),
         sweep=sweep,
         rerun_of=rerun_of,
         **_here_and_now(),

@@ -59,6 +59,12 @@ class Sweep:
         found = next(parts, None)
         return None if found is None else found.removeprefix(RERUN_OF)
 
+    @property
+    def grows(self) -> bool:
+        """Whether its jobs follow from the results of others, so that only its command can go on with it."""
+        is_tuned = any(o.startswith("study.phase=") for job in self.jobs for o in job.overrides)
+        return is_tuned or (self.folder / STUDY_NAME).exists()
+
     def path(self, job: Job) -> Path:
         return self.folder / job.name
 
@@ -185,9 +191,11 @@ def find_jobs(
     """
     unused = list(sweep.jobs)
     found: list[tuple[Job | None, dict[str, Any]]] = []
-    for _, config in requested:
-        digest = config_hash(config)
-        job = next((job for job in unused if job.config_hash == digest), None)
+    for overrides, config in requested:
+        same = [job for job in unused if job.config_hash == config_hash(config)]
+        # Several jobs may compute the same and say of different requests that they were solved for them.
+        asked = (job for job in same if identity_of(job.overrides) == identity_of(overrides))
+        job = next(asked, None) or next(iter(same), None)
         if job is not None:
             unused.remove(job)
         found.append((job, config))
