@@ -389,9 +389,6 @@ SCHEME_DEFAULTS: dict[str, Any] = {
 SCHEME_KEYS = ("model.tied", *SCHEME_DEFAULTS)
 """The keys whose values together are a tying scheme."""
 
-PROVENANCE_KEYS = ("matching", "study")
-"""Keys that say how values were chosen; the values themselves are what is computed."""
-
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
 FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 STRATEGIES = ("auto", "ddp", "fsdp")

@@ -1,4 +1,4 @@
-"""A study's evidence: its runs, tables and figures, copied out of ``outputs/`` in a form that can be committed.
+"""A study's evidence: runs, tables and figures, copied out of ``outputs/`` so that they can be committed.
 
 ``STUDY/README.md`` and the definition ``STUDY.yaml`` are a person's; everything else in the folder is made
 here, from records alone. Imports no torch.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tielab.config import lookup
 from tielab.errors import RequestError
-from tielab.record import METRICS_NAME, RECORD_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
+from tielab.record import METRICS_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
 from tielab.run import read_run_config, run_yaml
 
 if TYPE_CHECKING:
@@ -143,7 +143,9 @@ def results_text(comparison: "Comparison", name: str, baseline: str | None, figu
     from tielab.report.render import to_markdown
 
     option = "" if baseline is None else f" --baseline {baseline!r}"
-    records = [run.record for group in comparison.groups for arm in group.arms.values() for run in arm.values()]
+    records = [
+        run.record for group in comparison.groups for arm in group.arms.values() for run in arm.values()
+    ]
     conditions = "; ".join(f"{what} {', '.join(values)}" for what, values in _conditions(records).items())
     parts = [
         f"# Results of {name}",
