@@ -38,7 +38,8 @@ def test_the_defaults_are_those_of_a_plainly_tied_model():
 
 
 def test_every_option_is_another_scheme():
-    schemes = {tuple(lookup(composed(f"tying={option}"), key) for key in SCHEME_KEYS) for option in OPTIONS}
+    configs = [composed(f"tying={option}") for option in OPTIONS]
+    schemes = {tuple(lookup(config, key) for key in SCHEME_KEYS) for config in configs}
     assert len(schemes) == len(OPTIONS)
 
 
@@ -69,27 +70,46 @@ def test_every_option_trains_and_is_sampled(option, tiny, tmp_path):
     assert record.parameters["total"] == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_a_run_that_splits_is_sampled_from_before_and_after_it(tiny, tmp_path):
-    config = composed(*tiny, "budget.tokens=512", "tying=untie_late", "model.untie_at=0.5")
-    folder = tmp_path / "run"
-    config["callbacks"]["midway"] = {
+@pytest.fixture(scope="module")
+def split_run(tiny, tmp_path_factory):
+    """A run of 8 steps that was split after the fourth: its config, folder and record."""
+    config = composed(*tiny, "budget.tokens=1024", "tying=untie_late", "model.untie_at=0.5")
+    config["callbacks"]["often"] = {
         "_target_": "lightning.pytorch.callbacks.ModelCheckpoint", "filename": "step{step}",
         "save_on_train_epoch_end": False, "enable_version_counter": False, "every_n_train_steps": 2,
         "save_top_k": -1, "auto_insert_metric_name": False,
     }  # fmt: skip
-    trained(config, folder)
-    before, after = folder / "checkpoints" / "step2.ckpt", folder / "checkpoints" / "step4.ckpt"
-    for path, num_matrices in ((before, 1), (after, 2)):
-        saved = torch.load(path, weights_only=True)["state_dict"]
-        model, _ = load_run(folder, path)
-        found = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-        assert found.keys() == saved.keys()
-        assert all(torch.equal(tensor, found[name]) for name, tensor in saved.items())
-        assert sum("embed.weight" in n or "lm_head" in n for n in saved) - 1 == num_matrices
-    del saved["model.token_embed.weight"]
-    torch.save({**torch.load(after, weights_only=True), "state_dict": saved}, after)
-    with pytest.raises(RequestError, match=r"model\.token_embed\.weight is missing"):
-        load_run(folder, after)
+    folder = tmp_path_factory.mktemp("split") / "run"
+    return config, folder, trained(config, folder)
+
+
+@pytest.mark.parametrize(("step", "is_split"), [(2, False), (4, False), (6, True), (8, True)])
+def test_a_run_that_splits_is_sampled_from_before_and_after_it(step, is_split, split_run, tmp_path):
+    path = split_run[1] / "checkpoints" / f"step{step}.ckpt"
+    contents = torch.load(path, weights_only=True)
+    saved = contents["state_dict"]
+    assert ("model.lm_head.weight" in saved) is is_split
+    model, _ = load_run(split_run[1], path)
+    found = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    assert found.keys() == saved.keys()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in saved.items())
+    if is_split:
+        saved["model.lm_head.weight"] = torch.zeros(3, 32)
+        torch.save(contents, tmp_path / "wrong.ckpt")
+        with pytest.raises(RequestError, match=r"model\.lm_head\.weight is a tensor \(3, 32\), expected"):
+            load_run(split_run[1], tmp_path / "wrong.ckpt")
+
+
+@pytest.mark.parametrize("step", [2, 4, 6])
+def test_a_run_that_splits_goes_on_from_before_and_after_it(step, split_run, tmp_path):
+    config, folder, whole = split_run
+    start = folder / "checkpoints" / f"step{step}.ckpt"
+    record = trained({**config, "resume_from": str(start)}, tmp_path / "run")
+    assert record.resumed_at_step == step
+    assert record.tie_observed is True
+    assert record.parameters == whole.parameters
+    assert record.validation == whole.validation
+    assert record.weights_hash == whole.weights_hash
 
 
 WRONG = [
