@@ -8,7 +8,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
 from hydra_plugins.tielab_launcher import ParallelLauncher
 from tielab.sweep import Job, Sweep
@@ -36,6 +36,7 @@ class CheckedSweeper(BasicSweeper):
     def _tune_and_report(self, arguments: list[str]) -> None:
         """Choose the learning rate of every combination of the swept keys, then run the seeds at it."""
         from tielab import launch, study
+        from tielab.config import plain
         from tielab.errors import FAILED
         from tielab.sweep import STOPPED_NAME, add_request, exit_status, refuse_another
 
@@ -46,8 +47,7 @@ class CheckedSweeper(BasicSweeper):
         seeds = self.combinations([o for o in parsed if o.get_key_element() == study.SEED_KEY])
         batch = self.combinations([o for o in parsed if o.get_key_element() != study.SEED_KEY])
         batch = [overrides for overrides, _ in launch.without_repeats(self.check(batch))]
-        plan = OmegaConf.to_container(self.config.study)
-        assert isinstance(plan, dict)
+        plan = plain(self.config.study)
         cells = study.open_cells(batch, plan)
         some_rate = plan["rates"][0]  # the whole request is refused if a run of it would be
         tuning = self.check([job for cell in cells for job in cell.tune_jobs(some_rate)])

@@ -18,7 +18,7 @@ def count_parameters(model: dict[str, Any], vocab_size: int) -> int:
     num_ends = 1 if model["tied"] else 2
     bias = vocab_size if model["output_bias"] else 0
     ends = num_ends * _end(model, vocab_size) + _head_map(model) + bias
-    return ends + model["block_size"] * D + L * block + 2 * D
+    return int(ends + model["block_size"] * D + L * block + 2 * D)
 
 
 def train_flops_per_token(model: dict[str, Any], vocab_size: int) -> int:
@@ -29,7 +29,7 @@ def train_flops_per_token(model: dict[str, Any], vocab_size: int) -> int:
     """
     D, H, L, T = (model[name] for name in ("embed_dim", "hidden_dim", "num_layers", "block_size"))
     matrices = L * (4 * D * D + 2 * D * H) + _end(model, vocab_size) + _head_map(model)
-    return 3 * (2 * matrices + 4 * L * D * T)
+    return int(3 * (2 * matrices + 4 * L * D * T))
 
 
 def _end(model: dict[str, Any], vocab_size: int) -> int:
