@@ -27,7 +27,7 @@ LAYOUTS = (
     (("quality", "difference", "test"), ("cost", "vocabulary")),
     (("quality", "difference"), ("test", "cost", "vocabulary")),
     (("quality",), ("difference", "test"), ("cost", "vocabulary")),
-    (("quality",), ("difference",), ("test", "cost"), ("vocabulary",)),
+    (("quality",), ("difference",), ("test", "vocabulary"), ("cost",)),
 )
 """Which kinds of columns stand in one table, the widest layout first."""
 NOTHING = "No finished run: nothing to compare."

@@ -54,7 +54,7 @@ def test_two_seeds_by_hand() -> None:
     assert tied["difference_bits_per_byte"] == 0.625
     assert tied["difference_low"] == pytest.approx(-4.1398268)
     assert tied["difference_high"] == pytest.approx(5.3898268)
-    # 2 Phi(-t) is no match for one degree of freedom: t = 0.625 / 0.375 = 5 / 3, p = 1 - 2/pi atan(5/3) = 0.344.
+    # One degree of freedom: t = 0.625 / 0.375 = 5 / 3, p = 1 - 2 / pi * atan(5 / 3) = 0.344.
     assert "2 seeds, p = 0.34): no difference shown" in comparison.verdicts[0]
 
 

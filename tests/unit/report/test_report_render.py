@@ -15,7 +15,7 @@ from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.report.columns import columns_of
 from tielab.report.compare import Comparison, compare
-from tielab.report.render import report, to_csv, to_json, to_markdown, to_plain, to_terminal
+from tielab.report.render import report, show, to_csv, to_json, to_markdown, to_plain, to_terminal
 from tielab.report.table import QUANTITIES, TEXTS
 
 WriteRun = Callable[..., Path]
@@ -208,9 +208,9 @@ def test_report_reads_folders(
     assert "16 runs, all finished" in capsys.readouterr().out
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(RequestError, match="format html is unknown; choose one of auto, table, plain"):
-        report([tmp_path], "html")
+        show(compare(collected(*study(1))), "html")
 
 
 def test_importing_the_report_costs_no_heavy_library() -> None:
