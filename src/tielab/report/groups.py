@@ -28,7 +28,7 @@ from tielab.report.settings import (
     shown,
     sort_key,
 )
-from tielab.report.wording import label, labelled
+from tielab.report.wording import label, labelled, two_arms
 
 Columns = dict[str, list[str]]
 """The keys shown as setting columns, each with the keys it stands for."""
@@ -183,7 +183,8 @@ def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
         if reference not in group.arms:
             continue
         pairs, remarks = matched(group, arm, reference)
-        notes += [labelled(group.values, remark) for remark in remarks]
+        name = f"{two_arms(arm, reference)}: " if len(group.arms) > 2 else ""
+        notes += [labelled(group.values, f"{name}{remark}") for remark in remarks]
         if pairs:
             difference = paired_difference(pairs, arm, reference)
             group.differences[arm] = ArmDifference(reference, difference, pairs)
