@@ -45,7 +45,7 @@ class Track:
             self._counts[name] = (self._counts.get(name, zeros.astype(int)) + defined).tolist()
 
     def summary(self) -> dict[str, Any]:
-        """By quantity first, mean and last; where it is taken by frequency, mean and last of each group too."""
+        """First, mean and last by quantity; mean and last of each group where it is taken by frequency."""
         return {name: self._summarize(name) for name in self._last}
 
     def _summarize(self, name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ GROUP_LABELS = (*(str(decile + 1) for decile in range(NUM_DECILES)), "unused")
 """Decile 1 holds the rarest tenth of the used rows, decile 10 the most frequent."""
 
 BY_FREQUENCY = {
-    "gradient/in_norm": "Norm of the matrix's gradient through the lookup, of the whole batch, before clipping.",
+    "gradient/in_norm": "Norm of the matrix's gradient through the lookup; whole batch, before clipping.",
     "gradient/out_norm": "Norm of the matrix's gradient through the head.",
     "gradient/share_l2": "out_norm / (in_norm + out_norm).",
     "gradient/share_energy": "out_norm^2 / (in_norm^2 + out_norm^2).",

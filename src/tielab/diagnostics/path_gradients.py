@@ -79,6 +79,11 @@ def path_quantities(in_squares: Values, out_squares: Values, products: Values) -
         }
 
 
+def row_products(a: Tensor, b: Tensor) -> Tensor:
+    """<a_k, b_k> of every row: (V, D), (V, D) -> (V,) float64."""
+    return (a * b).sum(dim=1, dtype=torch.float64)
+
+
 def residual(through_lookup: Tensor, through_head: Tensor, gradient: Tensor) -> float:
     """Largest entry of |G_in + G_out - gradient| as a fraction of the gradient's largest."""
     largest = gradient.abs().max().clamp(min=torch.finfo(gradient.dtype).tiny)
@@ -151,13 +156,10 @@ class PathGradients(SteppedDiagnostic):
         else:
             through_lookup, through_head = _gradient(model.token_embed), _gradient(model.lm_head)
             found = {}
-        squares = (through_lookup * through_lookup, through_head * through_head)
-        products = through_lookup * through_head
-        sums = [
-            with_groups(rows.sum(dim=1, dtype=torch.float64), self._membership)
-            for rows in (*squares, products)
-        ]
-        found |= path_quantities(*sums)
+        pairs = (
+            (through_lookup, through_lookup), (through_head, through_head), (through_lookup, through_head),
+        )  # fmt: skip
+        found |= path_quantities(*(with_groups(row_products(a, b), self._membership) for a, b in pairs))
         # The mean loss of n processes has 1/n of each one's gradient at each of its own activations.
         energy = float(_averaged(trainer, lookup.activation_energy)) / trainer.world_size
         norm, out_norm = energy**0.5, float(found["out_norm"][0])
