@@ -4,8 +4,9 @@ V vocabulary, D width. A *measurement* maps a quantity's name to an array: its v
 where the quantity is taken by frequency, then its values over the G groups of ``frequency.py``.
 """
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import lightning.pytorch as L
@@ -50,9 +51,11 @@ class Track:
 
     def _summarize(self, name: str) -> dict[str, Any]:
         sums, counts = self._sums[name], self._counts[name]
-        mean = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
-        last = [_plain(value) for value in self._last[name]]
-        found: dict[str, Any] = {"first": _plain(self._first[name][0]), "mean": mean[0], "last": last[0]}
+        mean = plain(
+            [total / count if count else math.nan for total, count in zip(sums, counts, strict=True)]
+        )
+        first, last = plain(self._first[name]), plain(self._last[name])
+        found: dict[str, Any] = {"first": first[0], "mean": mean[0], "last": last[0]}
         if len(mean) > 1:
             found |= {
                 "mean_by_decile": mean[1 : 1 + NUM_DECILES],
@@ -70,8 +73,9 @@ class Track:
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
 
 
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else value
+def plain(values: Sequence[float]) -> list[float | None]:
+    """Values as JSON has them: None for one that is no finite number."""
+    return [float(value) if math.isfinite(value) else None for value in values]
 
 
 class Diagnostic(L.Callback):
@@ -203,13 +207,3 @@ def with_groups(row_values: Tensor, membership: Tensor) -> Values:
 def single(**values: float) -> Measurement:
     """A measurement of quantities that are not taken by frequency."""
     return {name: np.array([value], dtype=np.float64) for name, value in values.items()}
-
-
-def is_last_micro_batch(trainer: L.Trainer, batch_idx: int) -> bool:
-    """Whether the optimizer steps after this batch."""
-    return (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-
-
-def numbered(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors on the CPU, for a checkpoint."""
-    return {name: value.detach().cpu() for name, value in values.items()}

@@ -60,7 +60,7 @@ class ModuleGradient:
             self.activation_energy += gradient.square().sum(dtype=torch.float64)
             self.total += torch.autograd.grad(again, weight, gradient)[0]
 
-        output.register_hook(add)
+        output.register_hook(add)  # type: ignore[no-untyped-call]
 
 
 def path_quantities(in_squares: Values, out_squares: Values, products: Values) -> Measurement:

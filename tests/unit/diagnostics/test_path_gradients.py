@@ -92,3 +92,83 @@ def test_shares_and_cosine_are_those_of_the_formulas(watched):
         float(lookup[rows].norm()), rel=1e-5
     )
     assert fit.values("gradient_by_frequency/share_l2/unused")[6] == 1.0
+
+
+def test_of_an_untied_model_they_are_the_gradients_of_the_two_matrices(watched):
+    fit = Fit([watched], tied=False)
+    lookup, head = watched.gradients["token_embed.weight"], watched.gradients["lm_head.weight"]
+    assert fit.values("gradient/in_norm")[6] == pytest.approx(float(lookup.norm()), rel=1e-5)
+    assert fit.values("gradient/out_norm")[6] == pytest.approx(float(head.norm()), rel=1e-5)
+    assert fit.values("gradient/residual") == {}
+    assert watched.totals[1] is None
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_published_stand_in_is_the_norm_over_all_looked_up_vectors(accumulate):
+    class Activations(PathGradients):
+        def on_train_batch_start(self, trainer, task, batch, batch_idx):
+            super().on_train_batch_start(trainer, task, batch, batch_idx)
+            if batch_idx % accumulate == 0:
+                self.kept = []
+
+            def keep(module, inputs, output):
+                output.register_hook(self.kept.append)
+                hook.remove()
+
+            hook = task.model.token_embed.register_forward_hook(keep)
+
+    diagnostic = Activations(every_n_steps=1)
+    fit = Fit([diagnostic], 2, accumulate=accumulate)
+    assert len(diagnostic.kept) == accumulate
+    expected = float(torch.cat(diagnostic.kept).norm())
+    assert fit.values("gradient/activation_norm")[2] == pytest.approx(expected, rel=1e-5)
+    out = fit.values("gradient/out_norm")[2]
+    assert fit.values("gradient/share_l2_activation")[2] == pytest.approx(out / (out + expected), rel=1e-5)
+    # Rows that occur more than once add up in G_in, not in the stand-in.
+    assert expected != pytest.approx(fit.values("gradient/in_norm")[2], rel=1e-2)
+
+
+def test_a_frozen_table_gets_no_gradient_through_the_lookup():
+    model = MiniGPT(V, T, 32, 1, 4, 32, tied=False)
+    model.token_embed.weight.requires_grad_(False)
+    fit = Fit([PathGradients(1)], 2, tied=False, model=model)
+    assert fit.values("gradient/in_norm") == {1: 0, 2: 0}
+    assert fit.values("gradient/activation_norm") == {1: 0, 2: 0}
+    assert fit.values("gradient/share_l2") == {1: 1, 2: 1}
+    assert fit.values("gradient/cosine") == {}
+
+
+class ThirdUse(MiniGPT):
+    def loss(self, input_ids, targets=None):
+        return super().loss(input_ids, targets) + self.token_embed.weight.square().sum()
+
+
+def test_a_gradient_that_the_two_do_not_explain_fails_the_run():
+    with pytest.raises(RuntimeError, match=r"path_gradients: .* miss that of their matrix by"):
+        Fit([PathGradients(2)], model=ThirdUse(V, T, 32, 1, 4, 32))
+
+
+class PermutedHead(nn.Module):
+    """Scores with the rows of another module's matrix in another order."""
+
+    def __init__(self, embedding, order):
+        super().__init__()
+        object.__setattr__(self, "embedding", embedding)
+        self.register_buffer("order", order)
+
+    @property
+    def weight(self):
+        return self.embedding.weight
+
+    def forward(self, hidden):
+        return nn.functional.linear(hidden, self.weight[self.order])
+
+
+def test_they_hold_for_a_head_that_does_something_with_the_matrix_first():
+    model = MiniGPT(V, T, 32, 1, 4, 32)
+    model.lm_head = PermutedHead(model.token_embed, torch.randperm(V))
+    lookup, head = ModuleGradient(model.token_embed), ModuleGradient(model.lm_head)
+    model.loss(*text()).backward()
+    gradient = model.token_embed.weight.grad
+    assert (lookup.total + head.total - gradient).abs().max() < 1e-6 * gradient.abs().max()
+    assert head.total.norm() > 0.01
