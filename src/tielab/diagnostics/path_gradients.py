@@ -10,6 +10,7 @@ both of the whole batch, before clipping. Lopardo et al. 2026 (arXiv 2603.26663)
 norm of dL/de over the B T D activations instead of |G_in|; that number stands beside the exact ones.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as L
@@ -31,7 +32,7 @@ from tielab.training.task import LanguageModelTask
 
 
 class ModuleGradient:
-    """What one module contributes to its matrix's gradient, added up over the backward passes it watches.
+    """What one module contributes to its matrix's gradient, added up over the backward passes it sees.
 
     The module's forward is repeated on a detached input, and the gradient that arrives at the output of the
     first is sent through the second. The graph that is trained with stays as it is, and with it every bit
@@ -51,16 +52,18 @@ class ModuleGradient:
         self._hook.remove()
 
     def _watch(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        if not output.requires_grad:
+        if output.grad_fn is None:
             return  # a frozen table, or an evaluation
         again = module.forward(*(tensor.detach() for tensor in inputs))
         weight = matrix(module)
 
-        def add(gradient: Tensor) -> None:
+        def add(gradients: Sequence[Tensor]) -> None:
+            gradient = gradients[output.output_nr]
             self.activation_energy += gradient.square().sum(dtype=torch.float64)
             self.total += torch.autograd.grad(again, weight, gradient)[0]
 
-        output.register_hook(add)  # type: ignore[no-untyped-call]
+        # Not a hook of the tensor: one that is registered later, and scales the gradient, would come after.
+        output.grad_fn.register_prehook(add)
 
 
 def path_quantities(in_squares: Values, out_squares: Values, products: Values) -> Measurement:
@@ -156,15 +159,23 @@ class PathGradients(SteppedDiagnostic):
         else:
             through_lookup, through_head = _gradient(model.token_embed), _gradient(model.lm_head)
             found = {}
-        pairs = (
-            (through_lookup, through_lookup), (through_head, through_head), (through_lookup, through_head),
-        )  # fmt: skip
-        found |= path_quantities(*(with_groups(row_products(a, b), self._membership) for a, b in pairs))
+        found |= self._by_path(model, through_lookup, through_head)
         # The mean loss of n processes has 1/n of each one's gradient at each of its own activations.
         energy = float(_averaged(trainer, lookup.activation_energy)) / trainer.world_size
         norm, out_norm = energy**0.5, float(found["out_norm"][0])
         share = out_norm / (norm + out_norm) if norm + out_norm else float("nan")
         return found | single(activation_norm=norm, share_l2_activation=share)
+
+    def _by_path(self, model: MiniGPT, through_lookup: Tensor, through_head: Tensor) -> Measurement:
+        in_squares = row_products(through_lookup, through_lookup)
+        out_squares = row_products(through_head, through_head)
+        products = with_groups(row_products(through_lookup, through_head), self._membership)
+        row_of_id = getattr(model, "row_of_id", None)
+        if row_of_id is not None:  # ids are looked up in rows that the head scores for other ids
+            in_squares = in_squares[row_of_id]
+            products[1:] = np.nan
+        groups = (with_groups(squares, self._membership) for squares in (in_squares, out_squares))
+        return path_quantities(*groups, products)
 
     def _check(self, through_lookup: Tensor, through_head: Tensor, gradient: Tensor) -> Measurement:
         found = residual(through_lookup, through_head, gradient)

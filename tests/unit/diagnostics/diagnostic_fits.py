@@ -19,6 +19,7 @@ NUM_USED = 50
 OPTIMIZER = {
     "learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
     "embedding_weight_decay": 0.0, "gradient_clip_norm": 0.1, "fused": True,
+    "embedding_learning_rate_scale": 1.0, "head_learning_rate_scale": 1.0,
 }  # fmt: skip
 SCHEDULE = {"warmup_fraction": 0.1, "final_fraction": 0.1}
 WINDOWS = {

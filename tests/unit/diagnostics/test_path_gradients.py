@@ -138,6 +138,19 @@ def test_a_frozen_table_gets_no_gradient_through_the_lookup():
     assert fit.values("gradient/cosine") == {}
 
 
+def test_a_scaled_gradient_counts_as_it_reaches_the_matrix():
+    model = MiniGPT(V, T, 32, 1, 4, 32)
+    lookup, head = ModuleGradient(model.token_embed), ModuleGradient(model.lm_head)
+
+    def halve(module, inputs, output):
+        output.register_hook(lambda gradient: 0.5 * gradient)
+
+    model.token_embed.register_forward_hook(halve)
+    model.loss(*text()).backward()
+    gradient = model.token_embed.weight.grad
+    assert (lookup.total + head.total - gradient).abs().max() < 1e-6 * gradient.abs().max()
+
+
 class ThirdUse(MiniGPT):
     def loss(self, input_ids, targets=None):
         return super().loss(input_ids, targets) + self.token_embed.weight.square().sum()
