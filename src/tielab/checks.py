@@ -35,6 +35,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_data(config["data"])
     _check_strides(config["data"])
     _check_sharding(config["trainer"], config["model"])
+    _check_diagnostics(config["callbacks"], config["trainer"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_matching(config)
     _check_study(config["study"])
@@ -221,6 +222,18 @@ def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:
             f"model.hidden_dim={model['hidden_dim']} cannot be split over "
             f"trainer.tensor_parallel_size={size}; choose a multiple of {size}"
         )
+
+
+def _check_diagnostics(callbacks: dict[str, Any], trainer: dict[str, Any]) -> None:
+    if trainer["strategy"] != "fsdp":
+        return
+    for name, node in callbacks.items():
+        target = str(node.get("_target_")) if isinstance(node, dict) else ""
+        if target.startswith("tielab.diagnostics."):
+            raise RequestError(
+                f"callbacks.{name} reads whole matrices, which trainer.strategy=fsdp spreads over processes; "
+                f"use trainer=ddp or ddp_cpu, or drop it with ~callbacks.{name}"
+            )
 
 
 def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:

@@ -33,6 +33,7 @@ from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import Prepared, prepare
 from tielab.data.tokenizer import Tokenizer
 from tielab.data.windows import batch_hash
+from tielab.diagnostics.base import Diagnostic
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
@@ -150,6 +151,7 @@ class Fit:
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
         self.strides = CheckStrides(config["data"]["check_strides"], self.data.stride_dataloader)
         self.guard = TieGuard(config["model"]["tied"], self.task.untie_step)
+        self.diagnostics: list[Diagnostic] = []
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.config["data"])
@@ -199,6 +201,7 @@ class Fit:
         settings = self.config["trainer"]
         validate = ValidateAt(self.num_steps, self.config["budget"]["num_validations"])
         named = [build(node, L.Callback, self._places) for node in self.config["callbacks"].values()]
+        self.diagnostics = [callback for callback in named if isinstance(callback, Diagnostic)]
         try:
             return L.Trainer(
                 accelerator=settings["accelerator"],
@@ -323,6 +326,7 @@ class Fit:
         record.initial_loss = task.initial_loss
         if task.final_losses:
             record.train_loss = sum(task.final_losses) / len(task.final_losses)
+        record.diagnostics = {diagnostic.name: diagnostic.summary() for diagnostic in self.diagnostics}
         if self.guard.intact and task.validations:
             record.validation = asdict(task.validations[-1])
             record.best_validation = asdict(min(task.validations, key=_bits_per_byte_or_infinity))

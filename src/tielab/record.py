@@ -146,6 +146,8 @@ class Record:
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
     """data, train, validation; the last two with those that led to the checkpoint."""
     weights_hash: str | None = None
+    diagnostics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By diagnostic its summary: plain numbers and lists of numbers."""
     error: dict[str, str] | None = None
     """type, message, traceback."""
     sweep: str | None = None

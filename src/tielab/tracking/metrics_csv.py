@@ -29,7 +29,9 @@ METRIC_COLUMNS = {
     "val/word_perplexity": "exp of nats per whitespace-separated word of the whole validation split.",
     "val/bits_per_byte": "Bits per UTF-8 byte of the whole validation split.",
 }
-"""Every metric the harness logs itself, in file order. A row leaves blank what it does not report."""
+"""Every metric the harness logs itself, in file order. A row leaves blank what it does not report.
+
+A diagnostic's columns are added when it first logs: ``diagnostics/columns.py``."""
 
 IGNORED = frozenset({"epoch"})
 """Lightning adds it to every row; windows are drawn by step, so it says nothing."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
 
+from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.tracking.metrics_csv import METRIC_COLUMNS
@@ -232,7 +233,7 @@ def _define_metrics(run: Any) -> None:
     By exact name: beside the "*" that Lightning defines, a second glob wins or loses at random.
     """
     run.define_metric("tokens")
-    for name in METRIC_COLUMNS:
+    for name in (*METRIC_COLUMNS, *DIAGNOSTIC_COLUMNS):
         if name not in ("step", "tokens"):
             run.define_metric(name, step_metric="tokens", summary=SUMMARIES.get(name))
 

@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loggers.logger import DummyExperiment
 from one_parameter import MetricOfAUser, fit
 
+from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.tracking.metrics_csv import METRIC_COLUMNS, MetricsCsv
@@ -81,7 +82,7 @@ class TestOfflineRun:
 
     def test_metrics_are_defined_by_exact_name_over_tokens(self, run: OfflineRun) -> None:
         drawn = {name for name, metric in run.metrics.items() if metric.step_metric == "tokens"}
-        assert drawn == METRIC_COLUMNS.keys() - {"step", "tokens"}
+        assert drawn == (METRIC_COLUMNS.keys() | DIAGNOSTIC_COLUMNS.keys()) - {"step", "tokens"}
         for name in ("train/loss", "val/loss", "val/perplexity", "val/word_perplexity", "val/bits_per_byte"):
             assert run.metrics[name].summary == {"min", "last"}
         assert run.metrics["tokens_per_second"].summary == {"mean", "last"}
