@@ -65,12 +65,24 @@ def test_chance_is_what_was_measured_for_the_published_sizes():
 
 
 def test_shuffling_measures_chance_where_the_formula_is_of_other_matrices():
-    assert shuffled_chance([(gaussian(512, 64, 1), gaussian(512, 64, 2))], 3)["procrustes"] == pytest.approx(
-        gaussian_chance("procrustes", 512, 64), abs=0.01
-    )
+    plain = gaussian(512, 64, 1), gaussian(512, 64, 2)
     spectrum = np.geomspace(1, 100, 64)  # a few strong directions, as after training
-    strong = gaussian(512, 64, 1) * spectrum, gaussian(512, 64, 2) * spectrum
-    assert shuffled_chance([strong], 3)["procrustes"] < gaussian_chance("procrustes", 512, 64) - 0.05
+    strong = plain[0] * spectrum, plain[1] * spectrum
+    formula = gaussian_chance("procrustes", 512, 64)
+    assert shuffled_chance("procrustes", [plain], 3) == pytest.approx(formula, abs=0.01)
+    measured = shuffled_chance("procrustes", [strong], 3)
+    assert measured < formula - 0.05
+    assert measured == pytest.approx(alignment(*strong)["procrustes"], abs=0.02)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_chance_is_what_shuffled_rows_score(measure):
+    """Also where it is a formula: of matrices that are alike, and far from Gaussian."""
+    a = gaussian(400, 24, 1) * np.geomspace(1, 20, 24)
+    b = a + gaussian(400, 24, 2)
+    assert alignment(a, b)[measure] > 0.3
+    shuffled = [alignment(a, b[np.random.default_rng(seed).permutation(400)])[measure] for seed in range(4)]
+    assert shuffled_chance(measure, [(a, b)], 5) == pytest.approx(np.mean(shuffled), abs=0.03)
 
 
 def test_held_out_chance_is_zero_where_in_sample_is_not():

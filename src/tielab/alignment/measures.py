@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
 
 NUM_FOLDS = 5
 NUM_ROW_PAIRS = 200_000
@@ -21,6 +22,7 @@ RANK_TOLERANCE = 1e-5
 table has fewer dimensions than columns."""
 BLOCK_ROWS = 1024
 """Rows whose similarities to all others are held at a time."""
+PAIRS_AT_A_TIME = 10_000
 
 
 def alignment(a: Matrix, b: Matrix) -> dict[str, float | None]:
@@ -52,8 +54,13 @@ def centred(matrix: Matrix) -> Matrix:
 
 def row_cosines(a: Matrix, b: Matrix) -> Matrix:
     """Cosine of each row with its partner, shape (V,); 0 where a row is zero."""
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return np.asarray((a * b).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))
+    return np.asarray((unit_rows(a) * unit_rows(b)).sum(axis=1))
+
+
+def unit_rows(matrix: Matrix) -> Matrix:
+    """Each row divided by its length; a zero row stays zero."""
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    return np.asarray(matrix / np.where(lengths > 0, lengths, 1.0))
 
 
 def identity(a: Matrix, b: Matrix) -> float | None:
@@ -75,7 +82,7 @@ def procrustes(a: Matrix, b: Matrix) -> float | None:
 
 
 def linear_in_sample(a: Matrix, b: Matrix) -> float:
-    """Mean row cosine of B with what the least-squares linear map of A gives, on the rows it was fitted to."""
+    """Mean row cosine of B with the least-squares linear map of A, on the rows the map was fitted to."""
     return float(row_cosines(a @ _linear_map(a, b), b).mean())
 
 
@@ -96,9 +103,9 @@ def linear_held_out(a: Matrix, b: Matrix) -> float:
 
 def _linear_map(a: Matrix, b: Matrix) -> Matrix:
     """The map M (D_A, D_B) of least ||A M - B||, the smallest one where several are."""
-    from scipy.linalg import lstsq
-
-    return np.asarray(lstsq(a, b, cond=RANK_TOLERANCE)[0])
+    # Through the D x D product: its eigenvalues are squares, which double precision has room for.
+    inverse = np.linalg.pinv(a.T @ a, rcond=RANK_TOLERANCE**2, hermitian=True)
+    return np.asarray(inverse @ (a.T @ b))
 
 
 def pairwise_spearman(a: Matrix, b: Matrix) -> float:
@@ -111,7 +118,15 @@ def pairwise_spearman(a: Matrix, b: Matrix) -> float:
     draw = np.random.default_rng(0)
     one = draw.integers(len(a), size=NUM_ROW_PAIRS)
     other = (one + draw.integers(1, len(a), size=NUM_ROW_PAIRS)) % len(a)
-    return float(spearmanr(row_cosines(a[one], a[other]), row_cosines(b[one], b[other])).statistic)
+    return float(spearmanr(_cosines_of(a, one, other), _cosines_of(b, one, other)).statistic)
+
+
+def _cosines_of(matrix: Matrix, one: Indices, other: Indices) -> Matrix:
+    """Cosines of the rows ``one`` with the rows ``other`` of one matrix."""
+    unit = unit_rows(matrix)
+    starts = range(0, len(one), PAIRS_AT_A_TIME)
+    parts = [slice(start, start + PAIRS_AT_A_TIME) for start in starts]
+    return np.concatenate([np.einsum("kd,kd->k", unit[one[part]], unit[other[part]]) for part in parts])
 
 
 def neighbor_overlap(a: Matrix, b: Matrix) -> float:
@@ -120,10 +135,9 @@ def neighbor_overlap(a: Matrix, b: Matrix) -> float:
     return float(shared.sum(axis=(1, 2)).mean() / NUM_NEIGHBORS)
 
 
-def nearest_rows(matrix: Matrix) -> npt.NDArray[np.intp]:
+def nearest_rows(matrix: Matrix) -> Indices:
     """The numbers of the 10 rows nearest to each one by cosine, itself left out: (V, 10), in no order."""
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    unit = matrix / np.where(lengths > 0, lengths, 1.0)
+    unit = unit_rows(matrix)
     nearest = []
     for start in range(0, len(unit), BLOCK_ROWS):
         similar = unit[start : start + BLOCK_ROWS] @ unit.T
@@ -158,17 +172,20 @@ def gaussian_chance(measure: str, num_rows: int, width: int) -> float:
     return chances.get(measure, 0.0)
 
 
-def shuffled_chance(pairs: list[tuple[Matrix, Matrix]], num_draws: int) -> dict[str, float | None]:
+def shuffled_chance(measure: str, pairs: list[tuple[Matrix, Matrix]], num_draws: int) -> float | None:
     """What the pairs score once the rows of B are shuffled: the mean over draws that take turns at them.
 
     Shuffling leaves both spectra and all row lengths as they are. Trained matrices have a few strong
-    directions, and what a rotation finds in those by chance is not what ``gaussian_chance`` says.
+    directions, and what a rotation finds in those by chance is not what ``gaussian_chance`` says. The
+    other measures have one chance for all matrices, which shuffling would only blur.
     """
+    if measure not in ("procrustes", "linear_in_sample"):
+        return gaussian_chance(measure, len(pairs[0][0]), pairs[0][0].shape[1])
     drawn = []
     for number in range(num_draws):
-        a, b = pairs[number % len(pairs)]
-        drawn.append(alignment(a, b[np.random.default_rng(number).permutation(len(b))]))
-    return {name: mean_or_none([scores[name] for scores in drawn]) for name in MEASURES}
+        a, b = (centred(matrix) for matrix in pairs[number % len(pairs)])
+        drawn.append(MEASURES[measure](a, b[np.random.default_rng(number).permutation(len(b))]))
+    return mean_or_none(drawn)
 
 
 def mean_or_none(values: list[float | None]) -> float | None:
