@@ -49,7 +49,7 @@ def least_rows(width: int) -> int:
 
 def centred(matrix: Matrix) -> Matrix:
     """The matrix without its column means."""
-    return matrix - matrix.mean(axis=0)
+    return np.asarray(matrix - matrix.mean(axis=0))
 
 
 def row_cosines(a: Matrix, b: Matrix) -> Matrix:
