@@ -32,6 +32,7 @@ def main() -> None:
     tielab resume SWEEP                          go on where a sweep or a run stopped
     tielab rerun RUN                             repeat a run, say what differs
     tielab sample RUN --prompt "The city"        text from a trained model
+    tielab align SWEEP                           does the tied matrix resemble the input or the output one
     """
 
 
@@ -68,21 +69,23 @@ def report(
         click.echo(f"{chosen[0]}:", err=True)
     comparison = compare(collect_runs(chosen), baseline)
     for file, text in ((csv_file, to_csv), (runs_file, to_runs_csv)):
-        if file is not None and str(file) == "-":
-            click.echo(text(comparison), nl=False)
+        if file is not None and _wrote_csv(text(comparison), file):
             return
-        if file is not None:
-            _write(file, text(comparison))
     click.echo(show(comparison, format or "auto") or "", nl=False)
 
 
-def _write(file: Path, text: str) -> None:
+def _wrote_csv(text: str, file: Path) -> bool:
+    """Write CSV to a file, or to standard output for ``-``; whether that was standard output."""
     from tielab.record import write_atomic
 
+    if str(file) == "-":
+        click.echo(text, nl=False)
+        return True
     try:
         write_atomic(file, text)
     except OSError as error:
         raise RequestError(f"cannot write {file}: {error.strerror}; name another file") from None
+    return False
 
 
 def newest(outputs: Path) -> Path:
@@ -176,6 +179,62 @@ def sample(run: Path, prompt: str, num_tokens: int, seed: int, checkpoint: str, 
     text = continue_text(model, tokenizer, prompt, num_tokens, seed, **how)
     # The pieces of a stranger's tokenizer may be escapes.
     click.echo(prompt + printable(text.replace("\r\n", "\n"), keep="\n\t"))
+
+
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=FOLDER)
+@click.option(
+    "--ceiling",
+    "ceilings",
+    multiple=True,
+    type=FOLDER,
+    help="A run that repeats one of the two with another seed; repeatable.  [default: those beside them]",
+)
+@click.option(
+    "--min-count",
+    default=100,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Fewest occurrences of a token in the training text; 0 takes all rows.",
+)
+@click.option("--checkpoint", default="last", show_default=True, type=click.Choice(["last", "best"]))
+@click.option(
+    "--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output."
+)
+@click.option("--json", "format", flag_value="json", help="Print JSON.")
+def align(
+    folders: tuple[Path, ...], ceilings: tuple[Path, ...], min_count: int, checkpoint: str,
+    csv_file: Path | None, format: str | None,
+) -> None:  # fmt: skip
+    """How alike the token matrices of two runs are, or of all arms and seeds in a SWEEP.
+
+    A tied run has one matrix, an untied one its in and its out; of a single untied run the two are compared.
+    Each measure comes with its chance and with its ceiling: the likeness of the same matrix of two seeds.
+    Two runs are best compared across seeds: with one seed they began alike.
+
+    \b
+    tielab align outputs/sweeps/X
+    tielab align UNTIED_RUN TIED_RUN --ceiling TIED_RUN_OF_ANOTHER_SEED
+    tielab align UNTIED_RUN --json
+    """
+    from tielab.alignment.pair import align_pair
+    from tielab.alignment.render import show
+    from tielab.alignment.sweep import align_sweep
+    from tielab.record import RECORD_NAME
+
+    if len(folders) > 2:
+        raise RequestError(f"align takes one folder or two runs, found {len(folders)}; name two runs")
+    is_sweep = len(folders) == 1 and not (folders[0] / RECORD_NAME).is_file()
+    if is_sweep and ceilings:
+        raise RequestError(f"--ceiling is for two runs, {folders[0]} is a folder of them; leave it out")
+    results = (
+        align_sweep(folders[0], checkpoint, min_count)
+        if is_sweep
+        else align_pair(folders[0], folders[-1], ceilings, checkpoint, min_count)
+    )
+    if csv_file is not None and _wrote_csv(show(results, "csv") or "", csv_file):
+        return
+    click.echo(show(results, format or "auto") or "", nl=False)
 
 
 if __name__ == "__main__":

@@ -167,11 +167,17 @@ def check_places(config: dict[str, Any], path: Path, overridden: set[str]) -> No
     own = _is_below_here(output_dir) or Path(output_dir).resolve() in run.parents[1:3]
     if "output_dir" not in overridden and not own:
         _refuse_place("output_dir", output_dir, path)
-    if "data.cache_dir" not in overridden and not _is_below_here(cache_dir):
-        named = Path(cache_dir).expanduser().resolve()
-        default = Path(os.environ.get("TIELAB_CACHE") or Path.home() / ".cache" / "tielab").resolve()
-        if named != default and next(named.glob(TOKEN_CACHE), None) is None:
-            _refuse_place("data.cache_dir", cache_dir, path)
+    if "data.cache_dir" not in overridden and not is_cache_in_use(cache_dir):
+        _refuse_place("data.cache_dir", cache_dir, path)
+
+
+def is_cache_in_use(cache_dir: str) -> bool:
+    """Whether a token cache is below this folder, the default one, or has been written to before."""
+    if _is_below_here(cache_dir):
+        return True
+    named = Path(cache_dir).expanduser().resolve()
+    default = Path(os.environ.get("TIELAB_CACHE") or Path.home() / ".cache" / "tielab").resolve()
+    return named == default or next(named.glob(TOKEN_CACHE), None) is not None
 
 
 def _is_below_here(place: str) -> bool:
