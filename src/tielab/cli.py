@@ -40,14 +40,25 @@ def main() -> None:
 @click.option(
     "--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output."
 )
+@click.option(
+    "--html", "html_file", type=FOLDER, help="Also write all of it with figures as one page for a browser."
+)
+@click.option("--figures", type=FOLDER, help="Also write the figures into this folder, as PDF and SVG.")
 @click.option("--markdown", "format", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--json", "format", flag_value="json", help="Print JSON.")
-def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None) -> None:
+def report(
+    folders: tuple[Path, ...],
+    csv_file: Path | None,
+    html_file: Path | None,
+    figures: Path | None,
+    format: str | None,
+) -> None:
     """Compare the runs in or below FOLDERS (default: the newest sweep or run in outputs/).
 
     \b
     tielab report
     tielab report outputs/sweeps/A outputs/sweeps/B --csv table.csv
+    tielab report outputs/sweeps/A --html report.html --figures figures
     """
     from tielab.record import write_atomic
     from tielab.report.render import report as render
@@ -56,6 +67,8 @@ def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None)
     if not chosen:
         chosen = [newest(Path("outputs"))]
         click.echo(f"{chosen[0]}:", err=True)
+    if html_file is not None or figures is not None:
+        draw(chosen, html_file, figures)
     if csv_file is not None:
         text = render(chosen, "csv") or ""
         if str(csv_file) == "-":
@@ -66,6 +79,20 @@ def report(folders: tuple[Path, ...], csv_file: Path | None, format: str | None)
         except OSError as error:
             raise RequestError(f"cannot write {csv_file}: {error.strerror}; name another file") from None
     click.echo(render(chosen, format or "auto") or "", nl=False)
+
+
+def draw(folders: list[Path], html_file: Path | None, figures: Path | None) -> None:
+    """Write the page and the figures of the runs in the folders, whichever are asked for."""
+    from tielab.report.collect import collect_runs
+    from tielab.report.compare import compare
+    from tielab.report.figures import write_figures
+    from tielab.report.html import write_page
+
+    comparison = compare(collect_runs(folders))
+    if html_file is not None:
+        write_page(comparison, html_file)
+    if figures is not None:
+        write_figures(comparison, figures)
 
 
 def newest(outputs: Path) -> Path:

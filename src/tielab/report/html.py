@@ -125,17 +125,13 @@ def _when(comparison: Comparison) -> str:
 def _figure(plot: Plot) -> Figure:
     from markupsafe import Markup
 
-    panels = [
-        (
-            Markup(panel_svg(panel, f"{plot.name}-{i}", f"{plot.title}: {panel.title}")),
-            panel.width > WIDE,
-        )
-        for i, panel in enumerate(plot.panels)
-    ]
-    arms = [
-        (arm, Markup(swatch_svg(style, f"{plot.name}-arm{i}")))
-        for i, (arm, style) in enumerate(plot.arms.items())
-    ]
+    panels: list[tuple[str, bool]] = []
+    for i, panel in enumerate(plot.panels):
+        svg = panel_svg(panel, f"{plot.name}-{i}", f"{plot.title}: {panel.title}")
+        panels.append((Markup(svg), panel.width > WIDE))
+    arms: list[tuple[str, str]] = []
+    for i, (arm, style) in enumerate(plot.arms.items()):
+        arms.append((arm, Markup(swatch_svg(style, f"{plot.name}-arm{i}"))))
     return Figure(plot.name, plot.title, plot.caption, panels, arms)
 
 

@@ -125,8 +125,9 @@ def _draw_heat_map(
     for cell in cells:
         x, y = columns.index(cell.value(ACROSS)), rows.index(cell.value(UP))
         colour = _shade(cell.difference.mean, largest) if cell.claimed else PALE_GREY
-        hatch = {"edgecolor": "white"} if cell.claimed else {"hatch": "////", "edgecolor": "#D4D4D4"}
-        square = axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, lw=1, **hatch))
+        edge, hatch = ("white", None) if cell.claimed else ("#D4D4D4", "////")
+        square = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor=edge, hatch=hatch, lw=1)
+        axes.add_patch(square)
         hint(square, f"{label(cell.values)}, {cell.contrast}: {difference_sentence(cell.difference)}")
         mean, interval = _cell_text(cell.difference)
         axes.text(x, y + 0.14, mean, ha="center", va="center", fontsize=9, weight="bold")

@@ -117,7 +117,7 @@ def figure_bytes(plot: Plot, kind: str) -> bytes:
     with rc_context(RC):
         figure = whole_figure(plot)
         if kind == "svg":
-            return ET.tostring(_cleaned(_svg(figure, plot.name), plot.name), encoding="utf-8")
+            return ET.tostring(_cleaned(_svg(figure, plot.name), plot.name), encoding="unicode").encode()
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata={"CreationDate": None})
         return buffer.getvalue()

@@ -21,7 +21,7 @@ OTHER_DASHES = (
 
 LOG_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
-RC: dict[str, Any] = {
+RC: Any = {
     "font.size": 9.0,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],

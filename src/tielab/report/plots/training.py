@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TRAIN, VALIDATION = "train/loss", "val/loss"
+METRICS = ("tokens", TRAIN, VALIDATION)
 NUM_POINTS = 200
 """Of a drawn line; a run logs any number of rows."""
 SMOOTHED_ROWS = 50
@@ -40,7 +41,8 @@ class Band:
 
 def loss_plot(groups: list[Group], styles: dict[str, ArmStyle]) -> Plot | None:
     """A panel per setting with training and validation loss of every arm; None if no run has metrics."""
-    panels, missing = [], []
+    panels: list[Panel] = []
+    missing: list[str] = []
     for group in groups:
         bands = {arm: _bands(list(runs.values()), missing) for arm, runs in group.arms.items()}
         bands = {arm: found for arm, found in bands.items() if found}
@@ -64,12 +66,12 @@ def metrics_of(folder: Path) -> "pd.DataFrame | None":
     import pandas as pd
 
     try:
-        table = pd.read_csv(folder / METRICS_NAME)
+        table: pd.DataFrame = pd.read_csv(folder / METRICS_NAME)
     except (OSError, ValueError):  # of which the parser's and the decoder's errors are kinds
         return None
-    if not {"tokens", TRAIN, VALIDATION} <= set(table.columns):
+    if not set(METRICS) <= set(table.columns):
         return None
-    return table.apply(pd.to_numeric, errors="coerce")
+    return pd.DataFrame({name: pd.to_numeric(table[name], errors="coerce") for name in METRICS})
 
 
 def _bands(runs: list[CollectedRun], missing: list[str]) -> dict[str, Band]:
