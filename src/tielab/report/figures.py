@@ -7,7 +7,7 @@ from tielab.record import written_whole
 from tielab.report.compare import Comparison
 from tielab.report.plots.diagnostics import diagnostics_plots, measured
 from tielab.report.plots.differences import cells_of, forest_plot, grid_plot
-from tielab.report.plots.panel import Plot, figure_bytes
+from tielab.report.plots.panel import Plot, figure_files
 from tielab.report.plots.rates import rates_plot
 from tielab.report.plots.style import ArmStyle, arm_styles
 from tielab.report.plots.tradeoff import cost_plot, tradeoff_plot
@@ -51,10 +51,10 @@ def write_figures(comparison: Comparison, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for plot in plots:
-            for kind in KINDS:
+            for kind, content in figure_files(plot, KINDS).items():
                 paths.append(folder / f"{plot.name}.{kind}")
                 with written_whole(paths[-1]) as file:
-                    file.write(figure_bytes(plot, kind))
+                    file.write(content)
     except OSError as error:
         raise RequestError(f"cannot write {folder}: {error.strerror}; name another folder") from None
     return paths

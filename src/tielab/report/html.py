@@ -22,8 +22,8 @@ from tielab.report.wording import one_line
 TEMPLATE, STYLE_SHEET = "page.html.jinja", "page.css"
 WIDE = 4.7
 """Inches: a panel that is wider scrolls in a box of its own on a phone instead of becoming illegible."""
-LISTED_VERDICTS = 12
-"""More are folded away behind the summary."""
+LISTED = 12
+"""More verdicts are folded away behind their summary, and more notes behind these."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def page(comparison: Comparison) -> str:
         when=_when(comparison),
         comparison=comparison,
         summary=summary(cells_of(comparison.groups)),
-        listed_verdicts=LISTED_VERDICTS,
+        listed=LISTED,
         nothing=NOTHING,
         results=None if comparison.table.empty else Cells("Results", columns_of(comparison)),
         legend=legend(comparison, "bold"),

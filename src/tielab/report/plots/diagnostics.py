@@ -104,9 +104,12 @@ def diagnostics_plots(found: Measured, styles: dict[str, ArmStyle]) -> list[Plot
 
 
 def _plot(name: str, file_name: str, found: Measured, styles: dict[str, ArmStyle]) -> Plot:
+    quantities = list(dict.fromkeys(quantity for _, quantity, _ in found.curves))
     panels = [
         Panel(", ".join(filter(None, (quantity, setting))), partial(_draw, arms=arms, styles=styles))
-        for (diagnostic, quantity, setting), arms in found.curves.items()
+        for (diagnostic, quantity, setting), arms in sorted(
+            found.curves.items(), key=lambda item: quantities.index(item[0][1])
+        )
         if diagnostic == name
     ]
     panels, omitted = at_most(panels)
@@ -131,6 +134,7 @@ def _draw(axes: "Axes", arms: dict[str, list[Spread]], styles: dict[str, ArmStyl
         low = [one.mean - (one.sd or 0.0) for one in spreads]
         high = [one.mean + (one.sd or 0.0) for one in spreads]
         axes.fill_between(index, low, high, color=style.colour, alpha=0.18, lw=0)
+    axes.set_xlim(0.5, max(map(len, arms.values())) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     plain_ticks(axes.yaxis)
     axes.set_xlabel("index (first is 1)")

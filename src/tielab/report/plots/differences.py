@@ -11,7 +11,7 @@ from tielab.report.plots.panel import Panel, Plot, at_most, hint
 from tielab.report.plots.rows import label_rows, offsets, rows_height
 from tielab.report.plots.style import BLUE, GREY, PALE_GREY, VERMILLION, ArmStyle, plain_ticks
 from tielab.report.settings import sort_key
-from tielab.report.wording import difference_name, difference_sentence, difference_text, label
+from tielab.report.wording import difference_name, difference_sentence, difference_text, label, labelled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,17 +63,21 @@ def grid_plot(cells: list[Cell], styles: dict[str, ArmStyle]) -> Plot | None:
 
 
 def forest_plot(cells: list[Cell], styles: dict[str, ArmStyle]) -> Plot | None:
-    """A row per difference with its interval and equivalence band; None if there is no difference."""
+    """A panel per contrast, a row per setting, with interval and equivalence band; None without cells."""
     if not cells:
         return None
-    draw = partial(_draw_forest, cells=cells, styles=styles)
-    arms = list(dict.fromkeys(cell.contrast for cell in cells))
-    panel = Panel("; ".join(arms) if len(arms) < 3 else "", draw, 4.6, rows_height(len(cells), 1))
+    contrasts: dict[str, list[Cell]] = {}
+    for cell in cells:
+        contrasts.setdefault(cell.contrast, []).append(cell)
+    panels = [
+        Panel(contrast, partial(_draw_forest, cells=own, styles=styles), height=rows_height(len(own), 1))
+        for contrast, own in contrasts.items()
+    ]
     caption = (
         "Mean of the paired differences with its 95 % interval; left of zero the arm predicts better than "
         "its reference. Hollow: no difference is claimed. Grey: within 0.5 % of perplexity, equivalent."
     )
-    return Plot("paired_differences", "Paired differences", caption, [panel])
+    return Plot("paired_differences", "Paired differences", caption, panels)
 
 
 def _apart(cells: list[Cell], names: list[str]) -> dict[str, list[Cell]]:
@@ -190,20 +194,15 @@ def _band(axes: "Axes", across: tuple[float, float], up: tuple[float, float]) ->
 
 def _draw_forest(axes: "Axes", cells: list[Cell], styles: dict[str, ArmStyle]) -> None:
     axes.axvline(0, color=GREY, lw=1)
-    several = len({cell.contrast for cell in cells}) > 1
-    rows = []
     (below,) = offsets([""]).values()
     for row, cell in enumerate(cells):
         style, one, y = styles[cell.arm], cell.difference, row + below
         _band(axes, (-one.band, one.band), (y - 0.15, y + 0.15))
         if one.low is not None and one.high is not None:
             axes.plot([one.low, one.high], [y, y], color=style.colour)
-        face = style.colour if cell.claimed else "white"
-        (mark,) = axes.plot(one.mean, y, **style.points(), mfc=face)
-        name = ", ".join(filter(None, (label(cell.values), cell.contrast if several else "")))
-        hint(mark, ": ".join(filter(None, (name, difference_sentence(one)))))
-        rows.append(name)
+        (mark,) = axes.plot(one.mean, y, **style.points(), mfc=style.colour if cell.claimed else "white")
+        hint(mark, labelled(cell.values, difference_sentence(one)))
     axes.grid(visible=False, axis="y")
     plain_ticks(axes.xaxis)
     axes.set_xlabel(f"difference in {UNIT}")
-    label_rows(axes, rows)
+    label_rows(axes, [label(cell.values) for cell in cells])

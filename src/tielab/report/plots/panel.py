@@ -4,7 +4,7 @@ import io
 import re
 import textwrap
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ XLINK = "http://www.w3.org/1999/xlink"
 HINT = "hint:"
 WIDTH, HEIGHT = 4.0, 3.0
 """Inches: on a phone's width letters of 9 points are still 10 pixels high."""
-TITLE_LETTERS = 50
+TITLE_LETTERS = 40
 """That fit above a panel of the usual width."""
 MAX_PANELS = 12
 FILE_COLUMNS = 3
@@ -74,6 +74,7 @@ def panel_svg(panel: Panel, prefix: str, description: str) -> str:
     with rc_context(RC):
         figure = Figure(figsize=(panel.width, panel.height), layout="constrained")
         _draw(panel, figure.subplots())
+        _lay_out(figure)
         return _inline(_svg(figure, prefix), prefix, description)
 
 
@@ -90,8 +91,25 @@ def swatch_svg(style: ArmStyle, prefix: str) -> str:
         return _inline(_svg(figure, prefix), prefix, "")
 
 
-def whole_figure(plot: Plot) -> "Figure":
-    """All panels and the legend in one figure, as a paper shows it; save it inside ``rc_context(RC)``."""
+def figure_files(plot: Plot, kinds: Iterable[str]) -> dict[str, bytes]:
+    """The plot as a file of each kind, pdf or svg: equal bytes for equal plots."""
+    from matplotlib import rc_context
+
+    with rc_context(RC):
+        figure = _whole(plot)
+        return {kind: _file(figure, plot.name, kind) for kind in kinds}
+
+
+def _file(figure: "Figure", name: str, kind: str) -> bytes:
+    if kind == "svg":
+        return ET.tostring(_cleaned(_svg(figure, name), name), encoding="unicode").encode()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata={"CreationDate": None})
+    return buffer.getvalue()
+
+
+def _whole(plot: Plot) -> "Figure":
+    """All panels and the legend in one figure, as a paper shows it."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -107,20 +125,16 @@ def whole_figure(plot: Plot) -> "Figure":
     if plot.arms:
         handles = [Line2D([], [], marker=s.marker, label=arm, **s.line()) for arm, s in plot.arms.items()]
         figure.legend(handles=handles, loc="outside upper left", ncols=2 * columns, frameon=False)
+    _lay_out(figure)
     return figure
 
 
-def figure_bytes(plot: Plot, kind: str) -> bytes:
-    """The plot as a file of ``kind`` (pdf or svg): equal bytes for equal plots."""
-    from matplotlib import rc_context
-
-    with rc_context(RC):
-        figure = whole_figure(plot)
-        if kind == "svg":
-            return ET.tostring(_cleaned(_svg(figure, plot.name), plot.name), encoding="unicode").encode()
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata={"CreationDate": None})
-        return buffer.getvalue()
+def _lay_out(figure: "Figure") -> None:
+    """Place everything once and for all: each saving would do it twice again."""
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    figure.set_layout_engine("none")
 
 
 def _draw(panel: Panel, axes: "Axes") -> None:

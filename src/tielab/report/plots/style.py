@@ -73,13 +73,13 @@ def arm_styles(arms: Iterable[str]) -> dict[str, ArmStyle]:
 
 
 def number_text(value: float) -> str:
-    """A tick's number, short: ``0.003``, ``65k``, ``1.2M``, ``3.5e+15``."""
+    """A tick's number, short: ``0.003``, ``65k``, ``1.2M``, ``3.5e15``."""
     if value == 0 or 1e-4 <= abs(value) < 1e4:
         return f"{value:.4g}"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size <= abs(value) < 1e12:
             return f"{value / size:.3g}{letter}"
-    return f"{value:.2g}"
+    return f"{value:.2g}".replace("e+", "e")
 
 
 def log_ticks(axis: "Axis") -> None:

@@ -21,7 +21,7 @@ TRAIN, VALIDATION = "train/loss", "val/loss"
 METRICS = ("tokens", TRAIN, VALIDATION)
 NUM_POINTS = 200
 """Of a drawn line; a run logs any number of rows."""
-SMOOTHED_ROWS = 50
+SMOOTHED_ROWS = 20
 """A line is averaged over one part in so many of its rows."""
 
 SHOWN_WHOLE_FROM = 0.1
