@@ -46,12 +46,16 @@ def main() -> None:
 @click.option("--figures", type=FOLDER, help="Also write the figures into this folder, as PDF and SVG.")
 @click.option("--markdown", "format", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--json", "format", flag_value="json", help="Print JSON.")
+@click.option("--runs-csv", "runs_file", type=FOLDER, help="Also write a CSV row for each run to this file.")
+@click.option("--baseline", help="Compare every arm with this one: untied, tied, or as the table names it.")
 def report(
     folders: tuple[Path, ...],
     csv_file: Path | None,
     html_file: Path | None,
     figures: Path | None,
     format: str | None,
+    runs_file: Path | None,
+    baseline: str | None,
 ) -> None:
     """Compare the runs in or below FOLDERS (default: the newest sweep or run in outputs/).
 
@@ -59,40 +63,41 @@ def report(
     tielab report
     tielab report outputs/sweeps/A outputs/sweeps/B --csv table.csv
     tielab report outputs/sweeps/A --html report.html --figures figures
+    tielab report outputs --baseline "tied, head_map linear"
     """
-    from tielab.record import write_atomic
-    from tielab.report.render import report as render
+    from tielab.report.collect import collect_runs
+    from tielab.report.compare import compare
+    from tielab.report.render import show, to_csv, to_runs_csv
 
     chosen = list(folders)
     if not chosen:
         chosen = [newest(Path("outputs"))]
         click.echo(f"{chosen[0]}:", err=True)
-    if html_file is not None or figures is not None:
-        draw(chosen, html_file, figures)
-    if csv_file is not None:
-        text = render(chosen, "csv") or ""
-        if str(csv_file) == "-":
-            click.echo(text, nl=False)
-            return
-        try:
-            write_atomic(csv_file, text)
-        except OSError as error:
-            raise RequestError(f"cannot write {csv_file}: {error.strerror}; name another file") from None
-    click.echo(render(chosen, format or "auto") or "", nl=False)
-
-
-def draw(folders: list[Path], html_file: Path | None, figures: Path | None) -> None:
-    """Write the page and the figures of the runs in the folders, whichever are asked for."""
-    from tielab.report.collect import collect_runs
-    from tielab.report.compare import compare
-    from tielab.report.figures import write_figures
-    from tielab.report.html import write_page
-
-    comparison = compare(collect_runs(folders))
+    comparison = compare(collect_runs(chosen), baseline)
     if html_file is not None:
-        write_page(comparison, html_file)
+        from tielab.report.html import page
+
+        _write(html_file, page(comparison))
     if figures is not None:
+        from tielab.report.figures import write_figures
+
         write_figures(comparison, figures)
+    for file, text in ((csv_file, to_csv), (runs_file, to_runs_csv)):
+        if file is not None and str(file) == "-":
+            click.echo(text(comparison), nl=False)
+            return
+        if file is not None:
+            _write(file, text(comparison))
+    click.echo(show(comparison, format or "auto") or "", nl=False)
+
+
+def _write(file: Path, text: str) -> None:
+    from tielab.record import write_atomic
+
+    try:
+        write_atomic(file, text)
+    except OSError as error:
+        raise RequestError(f"cannot write {file}: {error.strerror}; name another file") from None
 
 
 def newest(outputs: Path) -> Path:

@@ -31,8 +31,8 @@ class Column:
     heading: str
     cells: list[str]
     kind: str
-    """setting, quality, difference, cost, vocabulary or check; a setting says which row it is, so every table
-    has it, and only Markdown has the checks."""
+    """setting, quality, difference, test, cost, vocabulary or check; a setting says which row it is, so every
+    table has it; only Markdown has the checks."""
     marked: list[bool] = field(default_factory=list)
 
     @property
@@ -70,7 +70,7 @@ def _difference_legend(table: "pd.DataFrame") -> str:
         num_cells = table["num_cells"].max()
         if num_cells > 1:
             text += f", Holm-adjusted for {num_cells} comparisons"
-        text += "; detectable: found in 80 % of such studies"
+        text += "; detectable: shown with 80 % power"
     return text
 
 
@@ -128,15 +128,18 @@ def _difference_columns(rows: list[dict[str, Any]]) -> list[Column]:
     pairs = [_optional(count_text, row["num_pairs"] if count_pairs else None) for row in rows]
     heading = _difference_heading([row["arm"] for row in rows], [row["reference"] for row in rows])
     references = [row["reference"] or "" if heading == SEVERAL else "" for row in rows]
-    adjusted = any((row["num_cells"] or 0) > 1 for row in rows)
     return [
         Column("minus", references, "difference"),
         Column("pairs", pairs, "difference"),
         Column(heading, [_difference(row) for row in rows], "difference"),
         Column("95 % interval", [_interval(row, "difference") for row in rows], "difference"),
-        Column("p (Holm)" if adjusted else "p", _texts(rows, "holm_p", p_text), "difference"),
-        Column("detectable", _texts(rows, "minimum_detectable", magnitude_text), "difference"),
+        Column("p (Holm)" if _adjusted(rows) else "p", _texts(rows, "holm_p", p_text), "test"),
+        Column("detectable", _texts(rows, "minimum_detectable", magnitude_text), "test"),
     ]
+
+
+def _adjusted(rows: list[dict[str, Any]]) -> bool:
+    return any((row["num_cells"] or 0) > 1 for row in rows)
 
 
 def _vocabulary_columns(rows: list[dict[str, Any]]) -> list[Column]:
@@ -153,7 +156,7 @@ def _vocabulary_columns(rows: list[dict[str, Any]]) -> list[Column]:
 def _check_columns(rows: list[dict[str, Any]]) -> list[Column]:
     return [
         Column("perplexity %", _texts(rows, "difference_perplexity_percent", "{:+.2f}".format), "check"),
-        Column("p unadjusted", _texts(rows, "p_value", p_text), "check"),
+        Column("p unadjusted", _texts(rows, "p_value", p_text) if _adjusted(rows) else [], "check"),
         Column("sign-flip p", _texts(rows, "sign_flip_p", p_text), "check"),
         Column("BCa bootstrap interval", [_interval(row, "bootstrap") for row in rows], "check"),
         Column("equivalence band", _texts(rows, "equivalence_band", magnitude_text), "check"),

@@ -4,13 +4,13 @@ Only finished runs whose tie was observed as configured give numbers. Everything
 refused or doubtful is a note; nothing is dropped in silence.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tielab.report.arms import references
 from tielab.report.axes import AXIS_COLUMN, Placed, placed
 from tielab.report.collect import Collected, CollectedRun
+from tielab.report.families import adjusted
 from tielab.report.groups import (
     Columns,
     Group,
@@ -22,12 +22,11 @@ from tielab.report.groups import (
     schemes,
     values_at,
 )
-from tielab.report.notes import doubts, notes_on_scope
+from tielab.report.notes import doubts, notes_on_scope, solved_sizes
 from tielab.report.rates import RateCurve, rate_curves, tuned_rate_verdicts, unreported
 from tielab.report.settings import fixed_values, setting_of, short_name, study_phase, varying_columns
-from tielab.report.statistics import holm
 from tielab.report.table import table_of
-from tielab.report.tuning import best_rate_verdicts
+from tielab.report.tuning import BestRates, best_rates
 from tielab.report.verdicts import group_verdicts
 from tielab.report.wording import one_line
 
@@ -70,9 +69,9 @@ def compare(collected: Collected, baseline: str | None = None) -> Comparison:
     columns = _columns(collected, places)
     notes = _notes_on_runs(collected, usable, columns)
     groups = grouped([place for place in places if not _is_tuning(place)], columns, notes)
-    _pair_all(groups, baseline, notes)
+    at_best = _pair_all(groups, baseline, notes)
     curves = rate_curves([place for place in places if _is_tuning(place)], columns)
-    notes += doubts(groups) + unreported(groups, curves)
+    notes += doubts(groups) + solved_sizes(groups) + unreported(groups, curves)
     notes += notes_on_scope([run.record for run in usable], columns, groups)
     names = [short_name(key) for key in columns]
     runs = _runs(groups, places, columns)
@@ -80,9 +79,9 @@ def compare(collected: Collected, baseline: str | None = None) -> Comparison:
         table=table_of(groups, names),
         setting_columns=names,
         headline=_headline(runs, len(collected.runs) + len(collected.unreadable)),
-        verdicts=group_verdicts(groups, baseline)
+        verdicts=group_verdicts(groups)
         + tuned_rate_verdicts(groups, curves)
-        + best_rate_verdicts(groups),
+        + [best.verdict for best in at_best],
         notes=[one_line(note) for note in dict.fromkeys(notes)],
         groups=groups,
         rate_curves=curves,
@@ -112,26 +111,18 @@ def _notes_on_runs(collected: Collected, usable: list[CollectedRun], columns: Co
     ]
 
 
-def _pair_all(groups: list[Group], baseline: str | None, notes: list[str]) -> None:
-    """Fill in every group's differences, their p values adjusted for the number of all of them."""
+def _pair_all(groups: list[Group], baseline: str | None, notes: list[str]) -> list[BestRates]:
+    """Fill in every group's differences; those at a sweep's best rates are in the same family of tests."""
     found = references([scheme for group in groups for scheme in schemes(group)], baseline)
     for group in groups:
         pair(group, found, notes)
-    p_values = {key: p_value for _, _, key, p_value in _tests(groups)}
-    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    for group, arm, key, _ in _tests(groups):
-        arm_difference = group.differences[arm]
-        difference = replace(arm_difference.difference, holm_p=adjusted[key], num_cells=len(adjusted))
-        group.differences[arm] = replace(arm_difference, difference=difference)
-
-
-def _tests(groups: list[Group]) -> Iterator[tuple[Group, str, frozenset[tuple[int, int]], float]]:
-    """Every difference with a p value; its key is the pairs of runs, which may stand on several axes."""
-    for group in groups:
-        for arm, found in list(group.differences.items()):
-            key = frozenset((id(one), id(other)) for one, other in found.pairs.values())
-            if found.difference.p_value is not None:
-                yield group, arm, key, found.difference.p_value
+    at_best = best_rates(groups)
+    places = [(group, arm) for group in groups for arm in group.differences]
+    tests = [group.differences[arm] for group, arm in places]
+    tests = adjusted(tests + [best.found for best in at_best if best.found is not None])
+    for group, arm in places:
+        group.differences[arm] = tests.pop(0)
+    return [best if best.found is None else replace(best, found=tests.pop(0)) for best in at_best]
 
 
 def _runs(

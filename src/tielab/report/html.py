@@ -2,20 +2,19 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tielab.errors import RequestError
-from tielab.record import RUN_CONFIG_NAME, write_atomic
+from tielab.record import RUN_CONFIG_NAME
 from tielab.report.columns import Column, columns_of, legend
 from tielab.report.compare import Comparison
 from tielab.report.figures import plots_of, styles_of
 from tielab.report.plots.diagnostics import Key, Spread, measured
 from tielab.report.plots.differences import Cell, cells_of
 from tielab.report.plots.panel import Plot, panel_svg, swatch_svg
-from tielab.report.render import NOTHING
+from tielab.report.render import nothing
 from tielab.report.runs import runs_table
 from tielab.report.wording import one_line
 
@@ -61,19 +60,6 @@ class DiagnosticTable:
     rows: list[tuple[str, list[str]]]
 
 
-def write_page(comparison: Comparison, path: Path) -> None:
-    """Write the page of a comparison; a crash leaves the old file or the new one.
-
-    Raises:
-        RequestError: the file cannot be written.
-    """
-    text = page(comparison)
-    try:
-        write_atomic(path, text)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}; name another file") from None
-
-
 def page(comparison: Comparison) -> str:
     """The page's text: the same for the same records, complete in itself, every foreign word escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -92,14 +78,21 @@ def page(comparison: Comparison) -> str:
         comparison=comparison,
         summary=summary(cells_of(comparison.groups)),
         listed=LISTED,
-        nothing=NOTHING,
-        results=None if comparison.table.empty else Cells("Results", columns_of(comparison)),
+        nothing=nothing(comparison),
+        results=_table(comparison, "Results", lambda column: column.kind != "check"),
+        checks=_table(comparison, "Checks", lambda column: column.kind in ("setting", "check")),
         legend=legend(comparison, "bold"),
         figures=[_figure(plot) for plot in plots_of(comparison)],
         diagnostics=diagnostic_tables(comparison),
         fixed={name: _text(value) for name, value in comparison.fixed.items()},
         runs=runs_of(comparison),
     )
+
+
+def _table(comparison: Comparison, label: str, wanted: Callable[[Column], bool]) -> Cells | None:
+    """The wanted columns of the comparison's table; None if they say nothing but which row it is."""
+    columns = [] if comparison.table.empty else [c for c in columns_of(comparison) if wanted(c)]
+    return Cells(label, columns) if any(column.kind != "setting" for column in columns) else None
 
 
 def summary(cells: list[Cell]) -> list[str]:

@@ -1,6 +1,9 @@
 """What a reader must know beside the table: what rows may be read for, and where a claim stands on little."""
 
+from typing import Any
+
 from tielab.record import Record
+from tielab.report.axes import axis_name
 from tielab.report.groups import Columns, Group
 from tielab.report.pairing import PairedDifference, lookup
 from tielab.report.settings import RATE_KEY, rate_was_tuned, short_name
@@ -40,6 +43,31 @@ def _checks(difference: PairedDifference) -> list[str]:
     elif low <= 0 <= high:
         lines.append(f"the BCa bootstrap interval holds zero ({low:+.4f} to {high:+.4f})")
     return lines
+
+
+def solved_sizes(groups: list[Group]) -> list[str]:
+    """How each arm whose size was solved for differs from what was asked."""
+    notes = []
+    for group in groups:
+        for arm in group.arms:
+            matching = lookup(group.records(arm)[0], "matching")
+            if matching:
+                notes.append(labelled(group.values, _solved(arm, matching)))
+    return notes
+
+
+def _solved(arm: str, matching: dict[str, Any]) -> str:
+    asked = matching.get("requested") or {}
+    sizes = ", ".join(
+        f"{short_name(key)} {value} (asked {asked.get(key)})"
+        for key, value in (matching.get("solved") or {}).items()
+    )
+    text = f"matching {axis_name(matching)}: {arm} has {sizes}"
+    if matching.get("parameter_mismatch") is not None:
+        text += f", parameters {100 * matching['parameter_mismatch']:+.2f} % off those matched"
+    if matching.get("flops_ratio") is not None:
+        text += f", {matching['flops_ratio']:.3f} times the FLOPs per token"
+    return text
 
 
 def notes_on_scope(records: list[Record], columns: Columns, groups: list[Group]) -> list[str]:

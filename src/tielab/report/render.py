@@ -4,13 +4,17 @@ import json
 import re
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tielab.errors import RequestError
 from tielab.report.collect import collect_runs
 from tielab.report.columns import Column, columns_of, legend, records
 from tielab.report.compare import Comparison, compare
+from tielab.report.groups import Group
+from tielab.report.runs import runs_table
+from tielab.report.strides import stride_check
 from tielab.report.table import QUANTITIES
 
 if TYPE_CHECKING:
@@ -19,29 +23,39 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "table", "plain", "csv", "markdown", "json")
 LAYOUTS = (
-    (("quality", "difference", "cost", "vocabulary"),),
-    (("quality", "difference"), ("cost", "vocabulary")),
-    (("quality",), ("difference",), ("cost", "vocabulary")),
-    (("quality",), ("difference",), ("cost",), ("vocabulary",)),
+    (("quality", "difference", "test", "cost", "vocabulary"),),
+    (("quality", "difference", "test"), ("cost", "vocabulary")),
+    (("quality", "difference"), ("test", "cost", "vocabulary")),
+    (("quality",), ("difference", "test"), ("cost", "vocabulary")),
+    (("quality",), ("difference",), ("test", "cost"), ("vocabulary",)),
 )
 """Which kinds of columns stand in one table, the widest layout first."""
 NOTHING = "No finished run: nothing to compare."
+ONLY_TUNING = "All runs served to choose a learning rate: nothing to compare yet."
 
 
 def report(folders: list[Path], format: str) -> str | None:
-    """The report over the runs in the folders as text, or None once it has been printed to the terminal.
+    """The report over the runs in the folders, as ``show`` gives it.
+
+    Raises:
+        RequestError: an unknown format, a folder that does not exist, no readable run.
+    """
+    return show(compare(collect_runs(folders)), format)
+
+
+def show(comparison: Comparison, format: str) -> str | None:
+    """A comparison as text, or None once it has been printed to the terminal.
 
     Args:
         format: one of ``FORMATS``; ``auto`` is ``table`` on a terminal and ``plain`` in a pipe.
 
     Raises:
-        RequestError: an unknown format, a folder that does not exist, no readable run.
+        RequestError: an unknown format.
     """
     if format not in FORMATS:
         raise RequestError(f"format {format} is unknown; choose one of {', '.join(FORMATS)}")
     if format == "auto":
         format = "table" if sys.stdout.isatty() else "plain"
-    comparison = compare(collect_runs(folders))
     if format == "table":
         from rich.console import Console
 
@@ -57,7 +71,7 @@ def to_terminal(comparison: Comparison, console: "Console") -> None:
 
     console.print(Text(comparison.headline, style="bold"))
     if comparison.table.empty:
-        console.print(NOTHING)
+        console.print(nothing(comparison))
     else:
         _print_list(comparison.verdicts, console)
         for table in _fitting_tables(_without_checks(comparison), console):
@@ -74,7 +88,7 @@ def to_plain(comparison: Comparison) -> str:
     """Aligned text without colours or boxes, ending in a line break."""
     lines = [comparison.headline]
     if comparison.table.empty:
-        lines.append(NOTHING)
+        lines.append(nothing(comparison))
     else:
         lines += [*comparison.verdicts, "", *_aligned(_without_checks(comparison)), ""]
         lines += legend(comparison, "*")
@@ -82,16 +96,26 @@ def to_plain(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
+def nothing(comparison: Comparison) -> str:
+    """Why a comparison has no table."""
+    return ONLY_TUNING if comparison.rate_curves else NOTHING
+
+
 def to_csv(comparison: Comparison) -> str:
     """Full-precision numbers, a column per setting and quantity; unknown values are empty."""
     return comparison.table[[*comparison.setting_columns, *QUANTITIES]].to_csv(index=False)
+
+
+def to_runs_csv(comparison: Comparison) -> str:
+    """A row for each run, as ``runs_table`` says."""
+    return runs_table(comparison).to_csv(index=False)
 
 
 def to_markdown(comparison: Comparison) -> str:
     """A Markdown table between the verdicts and the notes, each of them a list."""
     parts = [comparison.headline]
     if comparison.table.empty:
-        parts.append(NOTHING)
+        parts.append(nothing(comparison))
     else:
         parts.append("\n".join(f"- {_escaped(verdict)}" for verdict in comparison.verdicts))
         parts.append("\n".join(_markdown_rows(columns_of(comparison))))
@@ -102,15 +126,35 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def to_json(comparison: Comparison) -> str:
-    """An object with setting_columns, rows in full precision, headline, verdicts and notes."""
+    """An object with all of a comparison in full precision; a row is a setting and an arm."""
     content = {
         "headline": comparison.headline,
         "setting_columns": comparison.setting_columns,
         "rows": records(comparison),
+        "differences": [_json_difference(*place) for place in _differences(comparison)],
+        "rate_curves": [asdict(curve) for curve in comparison.rate_curves],
+        "fixed": comparison.fixed,
         "verdicts": comparison.verdicts,
         "notes": comparison.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _differences(comparison: Comparison) -> list[tuple[Group, str]]:
+    return [(group, arm) for group in comparison.groups for arm in group.differences]
+
+
+def _json_difference(group: Group, arm: str) -> dict[str, Any]:
+    """A difference with its value for each seed, and its mean at each stride if there are several."""
+    found = group.differences[arm]
+    strides = stride_check(found.difference, found.pairs)
+    return {
+        "setting": group.values,
+        **asdict(found.difference),
+        "values": dict(found.difference.values),
+        "verdict": found.difference.verdict,
+        "strides": None if strides is None else asdict(strides) | {"stable": strides.stable},
+    }
 
 
 def _without_checks(comparison: Comparison) -> list[Column]:

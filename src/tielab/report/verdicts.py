@@ -6,13 +6,13 @@ from tielab.report.strides import stride_check
 from tielab.report.wording import difference_sentence, labelled, savings_sentence
 
 
-def group_verdicts(groups: list[Group], baseline: str | None = None) -> list[str]:
+def group_verdicts(groups: list[Group]) -> list[str]:
     """A line for each arm that is compared in a setting, or one that says why none is."""
     waiting = {reference: arm for group in groups for arm, reference in group.references.items()}
     return [
         labelled(group.values, line)
         for group in groups
-        for line in _compared(group) or [_nothing_compared(group, baseline, waiting)]
+        for line in _compared(group) or [_nothing_compared(group, waiting)]
     ]
 
 
@@ -20,7 +20,7 @@ def _compared(group: Group) -> list[str]:
     return [_verdict(group, arm) for arm in group.references if len(group.arms) > 1]
 
 
-def _nothing_compared(group: Group, baseline: str | None, waiting: dict[str, str]) -> str:
+def _nothing_compared(group: Group, waiting: dict[str, str]) -> str:
     arms = list(group.arms)
     if len(arms) > 1:
         return f"no arm among {'; '.join(arms)} is the reference of another: name one with --baseline"

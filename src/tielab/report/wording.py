@@ -98,7 +98,7 @@ def _conclusion(difference: PairedDifference) -> str:
         return f"{difference.verdict} by {magnitude_text(difference.mean)} bits/byte"
     if difference.verdict == "no difference shown" and difference.minimum_detectable is not None:
         found = magnitude_text(difference.minimum_detectable)
-        return f"{difference.verdict}; one of {found} bits/byte or more would probably (80 %) have been"
+        return f"{difference.verdict}; {found} bits/byte would have been detected with 80 % power"
     return difference.verdict
 
 

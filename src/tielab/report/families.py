@@ -1,0 +1,25 @@
+"""All tests of a report are one family: the more there are, the more each must show."""
+
+from dataclasses import replace
+
+from tielab.report.groups import ArmDifference
+from tielab.report.statistics import holm
+
+
+def adjusted(found: list[ArmDifference]) -> list[ArmDifference]:
+    """The differences in the order given, their p values adjusted by Holm's method for all that have one.
+
+    The same pairs of runs under several headings are one test.
+    """
+    p_values = {_key(one): p for one in found if (p := one.difference.p_value) is not None}
+    holm_p = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return [
+        replace(
+            one, difference=replace(one.difference, holm_p=holm_p.get(_key(one)), num_cells=len(p_values))
+        )
+        for one in found
+    ]
+
+
+def _key(found: ArmDifference) -> frozenset[tuple[int, int]]:
+    return frozenset((id(one), id(other)) for one, other in found.pairs.values())
