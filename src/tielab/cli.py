@@ -41,6 +41,10 @@ def main() -> None:
 @click.option(
     "--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output."
 )
+@click.option(
+    "--html", "html_file", type=FOLDER, help="Also write all of it with figures as one page for a browser."
+)
+@click.option("--figures", type=FOLDER, help="Also write the figures into this folder, as PDF and SVG.")
 @click.option("--markdown", "format", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--json", "format", flag_value="json", help="Print JSON.")
 @click.option("--runs-csv", "runs_file", type=FOLDER, help="Also write a CSV row for each run to this file.")
@@ -48,6 +52,8 @@ def main() -> None:
 def report(
     folders: tuple[Path, ...],
     csv_file: Path | None,
+    html_file: Path | None,
+    figures: Path | None,
     format: str | None,
     runs_file: Path | None,
     baseline: str | None,
@@ -57,6 +63,7 @@ def report(
     \b
     tielab report
     tielab report outputs/sweeps/A outputs/sweeps/B --csv table.csv
+    tielab report outputs/sweeps/A --html report.html --figures figures
     tielab report outputs --baseline "tied, head_map linear"
     """
     from tielab.report.collect import collect_runs
@@ -68,6 +75,14 @@ def report(
         chosen = [newest(Path("outputs"))]
         click.echo(f"{chosen[0]}:", err=True)
     comparison = compare(collect_runs(chosen), baseline)
+    if html_file is not None:
+        from tielab.report.html import page
+
+        _write(html_file, page(comparison))
+    if figures is not None:
+        from tielab.report.figures import write_figures
+
+        write_figures(comparison, figures)
     for file, text in ((csv_file, to_csv), (runs_file, to_runs_csv)):
         if file is not None and _wrote_csv(text(comparison), file):
             return

@@ -72,7 +72,7 @@ def to_terminal(comparison: Comparison, console: "Console") -> None:
 
     console.print(Text(comparison.headline, style="bold"))
     if comparison.table.empty:
-        console.print(_nothing(comparison))
+        console.print(nothing(comparison))
     else:
         _print_list(comparison.verdicts, console)
         for table in _fitting_tables(_without_checks(comparison), console):
@@ -89,7 +89,7 @@ def to_plain(comparison: Comparison) -> str:
     """Aligned text without colours or boxes, ending in a line break."""
     lines = [comparison.headline]
     if comparison.table.empty:
-        lines.append(_nothing(comparison))
+        lines.append(nothing(comparison))
     else:
         lines += [*comparison.verdicts, "", *_aligned(_without_checks(comparison)), ""]
         lines += legend(comparison, "*")
@@ -97,7 +97,8 @@ def to_plain(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _nothing(comparison: Comparison) -> str:
+def nothing(comparison: Comparison) -> str:
+    """Why a comparison has no table."""
     return ONLY_TUNING if comparison.rate_curves else NOTHING
 
 
@@ -115,7 +116,7 @@ def to_markdown(comparison: Comparison) -> str:
     """A Markdown table between the verdicts and the notes, each of them a list."""
     parts = [comparison.headline]
     if comparison.table.empty:
-        parts.append(_nothing(comparison))
+        parts.append(nothing(comparison))
     else:
         parts.append("\n".join(f"- {_escaped(verdict)}" for verdict in comparison.verdicts))
         parts.append("\n".join(_markdown_rows(columns_of(comparison))))
