@@ -78,7 +78,7 @@ def report(
     if html_file is not None:
         from tielab.report.html import page
 
-        _write(html_file, page(comparison))
+        _write(page(comparison), html_file)
     if figures is not None:
         from tielab.report.figures import write_figures
 
@@ -91,16 +91,20 @@ def report(
 
 def _wrote_csv(text: str, file: Path) -> bool:
     """Write CSV to a file, or to standard output for ``-``; whether that was standard output."""
-    from tielab.record import write_atomic
-
     if str(file) == "-":
         click.echo(text, nl=False)
         return True
+    _write(text, file)
+    return False
+
+
+def _write(text: str, file: Path) -> None:
+    from tielab.record import write_atomic
+
     try:
         write_atomic(file, text)
     except OSError as error:
         raise RequestError(f"cannot write {file}: {error.strerror}; name another file") from None
-    return False
 
 
 def newest(outputs: Path) -> Path:

@@ -4,6 +4,7 @@
 here, from records alone. Imports no torch.
 """
 
+import copy
 import shutil
 import tempfile
 from dataclasses import replace
@@ -90,7 +91,7 @@ def _copy_runs(runs: list["CollectedRun"], place: Path) -> None:
 
 def portable_config(config: dict[str, Any]) -> dict[str, Any]:
     """A copy of a run's config whose folders are the default ones; it computes the same."""
-    copied = _copied(config)
+    copied = copy.deepcopy(config)
     for key, value in PORTABLE_VALUES.items():
         parent, _, leaf = key.rpartition(".")
         try:
@@ -114,10 +115,6 @@ def portable_record(record: Record) -> Record:
         error=error,
         attempts=attempts,
     )
-
-
-def _copied(node: Any) -> Any:
-    return {key: _copied(value) for key, value in node.items()} if isinstance(node, dict) else node
 
 
 def _write_results(fresh: Path, study: Path, baseline: str | None) -> None:
@@ -161,7 +158,7 @@ def results_text(comparison: "Comparison", name: str, baseline: str | None, figu
 
 
 def _conditions(records: list[Record]) -> dict[str, list[str]]:
-    found = {
+    found: dict[str, list[Any]] = {
         "commit": [record.commit and record.commit[:10] for record in records],
         "code": [record.code_hash for record in records],
         "torch": [record.versions.get("torch") for record in records],

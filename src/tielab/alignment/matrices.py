@@ -14,11 +14,12 @@ import numpy.typing as npt
 import torch
 
 from tielab.alignment.measures import Matrix, least_rows
-from tielab.alignment.runs import arm_of, initial_seed
+from tielab.alignment.runs import initial_seed
 from tielab.data.prepare import Prepared, prepare
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT
 from tielab.record import RUN_CONFIG_NAME
+from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun
 from tielab.sample import load_run
 from tielab.trust import is_cache_in_use, read_run_yaml
@@ -32,7 +33,7 @@ ONE_MATRIX, INPUT, OUTPUT = "", "in", "out"
 def input_vectors(model: MiniGPT) -> Matrix:
     """What each token enters the first block with, before positions: (V, D)."""
     ids = torch.arange(model.vocab_size)
-    return _as_matrix(model.token_embed(ids) * model.embed_scale)
+    return _as_matrix(model.look_up(ids) * model.embed_scale)
 
 
 @torch.no_grad()
@@ -42,8 +43,8 @@ def output_vectors(model: MiniGPT) -> Matrix:
     The head is affine in that state, so scoring the unit vectors and taking out what zero scores gives it,
     whatever maps, permutations or biases lie between.
     """
-    width = model.token_embed.embedding_dim
-    scores = model.lm_head(torch.cat([torch.eye(width), torch.zeros(1, width)]))  # (D + 1, V)
+    width = model.position_embed.embedding_dim
+    scores = model.logits(torch.cat([torch.eye(width), torch.zeros(1, width)]))  # (D + 1, V)
     return _as_matrix((scores[:-1] - scores[-1]).T)
 
 

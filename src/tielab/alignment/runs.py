@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tielab.errors import RequestError
 from tielab.record import RECORD_NAME, Record, read_record
+from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun
 from tielab.report.settings import (
     Setting,
@@ -14,14 +15,8 @@ from tielab.report.settings import (
     short_name,
     varying_columns,
 )
-from tielab.report.wording import arm_name
 
 CHECKPOINTS = "checkpoints/*.ckpt"
-
-
-def arm_of(record: Record) -> str:
-    """The name of a run's tying scheme."""
-    return arm_name(record.tied)
 
 
 def initial_seed(record: Record) -> int:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from tielab.alignment.matrices import INPUT, OUTPUT, TokenRun, load_token_runs
 from tielab.alignment.results import Kind, Name, Pairs, Plan, Results, rows_of
-from tielab.alignment.runs import arm_of, description, differences, differing_keys
+from tielab.alignment.runs import description, differences, differing_keys
 from tielab.errors import RequestError
+from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun, collect_runs
 from tielab.report.settings import seeds_of
 

@@ -28,6 +28,7 @@ from tielab.diagnostics.base import (
 )
 from tielab.diagnostics.frequency import frequencies
 from tielab.models.minigpt import MiniGPT
+from tielab.models.tying import is_tied
 from tielab.training.task import LanguageModelTask
 
 
@@ -174,8 +175,9 @@ class PathGradients(SteppedDiagnostic):
         if row_of_id is not None:  # ids are looked up in rows that the head scores for other ids
             in_squares = in_squares[row_of_id]
             products[1:] = np.nan
-        groups = (with_groups(squares, self._membership) for squares in (in_squares, out_squares))
-        return path_quantities(*groups, products)
+        return path_quantities(
+            with_groups(in_squares, self._membership), with_groups(out_squares, self._membership), products
+        )
 
     def _check(self, through_lookup: Tensor, through_head: Tensor, gradient: Tensor) -> Measurement:
         found = residual(through_lookup, through_head, gradient)
@@ -185,11 +187,6 @@ class PathGradients(SteppedDiagnostic):
                 f"{found:.2g} of its largest entry; something else uses the matrix: drop the diagnostic"
             )
         return single(residual=found)
-
-
-def is_tied(model: MiniGPT) -> bool:
-    """Whether lookup and head use one matrix now."""
-    return matrix(model.lm_head) is matrix(model.token_embed)
 
 
 def _gradient(module: nn.Module) -> Tensor:

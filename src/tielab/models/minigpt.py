@@ -178,14 +178,14 @@ class MiniGPT(nn.Module):
         if self.block_size < T:
             raise ValueError(f"a sequence of {T} tokens exceeds block_size {self.block_size}")
         self._check_ids(input_ids)
-        x = self._look_up(input_ids) * self.embed_scale + self.position_embed.weight[:T]
+        x = self.look_up(input_ids) * self.embed_scale + self.position_embed.weight[:T]
         x = F.dropout(x, self.dropout, self.training)
         for block in self.blocks:
             x = block(x)
         out: Tensor = self.final_norm(x)
         return out
 
-    def _look_up(self, input_ids: Tensor) -> Tensor:
+    def look_up(self, input_ids: Tensor) -> Tensor:
         """Ids (B, T) to their vectors (B, T, D).
 
         Of a permuted model the matrix stands in the head's order, and ids are looked up elsewhere: the

@@ -10,9 +10,10 @@ import yaml
 from tielab.alignment import matrices, sweep
 from tielab.alignment.matrices import TokenRun, frequent_rows
 from tielab.alignment.results import Plan
-from tielab.alignment.runs import arm_of, repeats
+from tielab.alignment.runs import repeats
 from tielab.errors import RequestError
 from tielab.record import Record
+from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun
 
 
