@@ -24,7 +24,8 @@ class Placed(NamedTuple):
 def axis_name(matching: dict[str, Any]) -> str:
     """``params``, with what is not usual: ``params, untied adjusted``, ``params by depth``."""
     name = str(matching.get("axis"))
-    if matching.get("by") not in (None, WIDTH):
+    # For equal time the budget is solved, not a size.
+    if matching.get("by") not in (None, WIDTH) and name != "time":
         name += f" by {matching['by']}"
     return f"{name}, untied adjusted" if matching.get("adjusted") == "untied" else name
 

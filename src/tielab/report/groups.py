@@ -182,7 +182,7 @@ def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
     for arm, reference in group.references.items():
         if reference not in group.arms:
             continue
-        pairs, remarks = matched(group, arm, reference)
+        pairs, remarks = match_seeds(group.arms[arm], group.arms[reference], arm, reference)
         name = f"{two_arms(arm, reference)}: " if len(group.arms) > 2 else ""
         notes += [labelled(group.values, f"{name}{remark}") for remark in remarks]
         if pairs:
@@ -190,13 +190,8 @@ def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
             group.differences[arm] = ArmDifference(reference, difference, pairs)
 
 
-def matched(group: Group, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:
-    """The pairs of equal seeds that may be compared, and remarks on the other seeds and on doubtful pairs."""
-    return match_seeds(group.arms[arm], group.arms[reference], arm, reference)
-
-
 def match_seeds(ones: Arm, others: Arm, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:
-    """As ``matched``, of an arm's and its reference's runs."""
+    """The pairs of equal seeds that may be compared, and remarks on the other seeds and on doubtful pairs."""
     pairs: dict[str, Pair] = {}
     remarks: dict[str, list[Seeds]] = {}
     for seeds in sorted({*ones, *others}, key=lambda seeds: sort_key(list(seeds))):

@@ -71,9 +71,8 @@ def solved_sizes(groups: list[Group]) -> list[str]:
     notes = []
     for group in groups:
         for arm in group.arms:
-            matching = lookup(group.records(arm)[0], "matching")
-            if matching:
-                notes.append(labelled(group.values, _solved(arm, matching)))
+            solved = [matching for record in group.records(arm) if (matching := lookup(record, "matching"))]
+            notes += [labelled(group.values, _solved(arm, matching)) for matching in solved]
     return notes
 
 

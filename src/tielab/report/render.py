@@ -1,6 +1,7 @@
 """Show a comparison: terminal, plain text, CSV, Markdown, JSON; the same numbers in all of them."""
 
 import json
+import math
 import re
 import sys
 import textwrap
@@ -134,11 +135,16 @@ def to_json(comparison: Comparison) -> str:
         "rows": records(comparison),
         "differences": [_json_difference(*place) for place in _differences(comparison)],
         "rate_curves": [asdict(curve) for curve in comparison.rate_curves],
-        "fixed": comparison.fixed,
+        "fixed": {key: _as_json(value) for key, value in comparison.fixed.items()},
         "verdicts": comparison.verdicts,
         "notes": comparison.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _as_json(value: Any) -> Any:
+    """JSON has no infinity: its name."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _differences(comparison: Comparison) -> list[tuple[Group, str]]:

@@ -145,7 +145,8 @@ def test_tied_and_untied_sizes_that_were_both_solved_are_not_paired() -> None:
     [
         ({"axis": "params", "adjusted": "tied", "by": "width"}, "params"),
         ({"axis": "params", "adjusted": "tied", "by": "depth"}, "params by depth"),
-        ({"axis": "time", "adjusted": "untied", "by": "depth"}, "time by depth, untied adjusted"),
+        ({"axis": "flops", "adjusted": "untied", "by": "depth"}, "flops by depth, untied adjusted"),
+        ({"axis": "time", "adjusted": "tied", "by": "depth"}, "time"),
         ({"axis": "flops"}, "flops"),
     ],
 )

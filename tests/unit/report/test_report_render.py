@@ -262,3 +262,10 @@ def test_markdown_has_every_statistic() -> None:
     for name in ("p (Holm)", "detectable", "p unadjusted", "sign-flip p", "BCa bootstrap interval"):
         assert f"| {name} |" in heading
     assert "Holm-adjusted for 4 comparisons" in text
+
+
+def test_a_setting_without_bounds_is_valid_json() -> None:
+    records = study(1)
+    for record in records:
+        record.config["optimizer"]["gradient_clip_norm"] = float("inf")
+    assert json.loads(to_json(compare(collected(*records))))["fixed"]["optimizer.gradient_clip_norm"] == "inf"
