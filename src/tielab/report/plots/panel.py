@@ -22,6 +22,8 @@ WIDTH, HEIGHT = 4.0, 3.0
 """Inches: on a phone's width letters of 9 points are still 10 pixels high."""
 TITLE_LETTERS = 40
 """That fit above a panel of the usual width."""
+TITLE_LINES = 3
+"""A longer title is cut: it would leave no room for what it is the title of."""
 MAX_PANELS = 12
 FILE_COLUMNS = 3
 
@@ -140,7 +142,7 @@ def _lay_out(figure: "Figure") -> None:
 def _draw(panel: Panel, axes: "Axes") -> None:
     panel.draw(axes)
     letters = int(TITLE_LETTERS * panel.width / WIDTH)
-    axes.set_title("\n".join(textwrap.wrap(panel.title, letters)))
+    axes.set_title("\n".join(textwrap.wrap(panel.title, letters, max_lines=TITLE_LINES, placeholder=" …")))
 
 
 def _svg(figure: "Figure", salt: str) -> ET.Element:

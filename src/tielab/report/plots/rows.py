@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 LABEL_HEIGHT, ARM_HEIGHT = 0.3, 0.13
 """Inches of a row."""
+LETTERS = 60
+"""Of a label that fits above its row."""
 
 
 def rows_height(num_rows: int, num_arms: int) -> float:
@@ -29,9 +31,14 @@ def label_rows(axes: "Axes", rows: list[str]) -> None:
     axes.spines["left"].set_visible(False)
     for row, text in enumerate(rows):
         # A fraction across, rows down: the label stays at the left edge whatever the values are.
-        axes.text(
-            0.0, row + 0.06, text, transform=axes.get_yaxis_transform(), va="top", fontsize=8, zorder=4,
+        label = axes.text(
+            0.0, row + 0.06, _cut(text), transform=axes.get_yaxis_transform(), va="top", fontsize=8, zorder=4,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
         )  # fmt: skip
+        label.set_in_layout(False)
         if row:
             axes.axhline(row, color=PALE_GREY, lw=0.8, zorder=0)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
