@@ -121,35 +121,65 @@ def _write_results(fresh: Path, study: Path, baseline: str | None) -> None:
     from tielab.report.collect import collect_runs
     from tielab.report.compare import compare
     from tielab.report.figures import write_figures
+
+    comparison = compare(collect_runs([fresh / RUNS_NAME]), baseline)
+    figures = write_figures(comparison, fresh / FIGURES_NAME)
+    drawn = sorted(path.name for path in figures if path.suffix == ".svg")
+    for name, text in results(comparison, fresh, study.name, baseline, drawn).items():
+        write_atomic(fresh / name, text)
+
+
+def results(
+    comparison: "Comparison", place: Path, name: str, baseline: str | None, figures: list[str]
+) -> dict[str, str]:
+    """The files of a study that hold its numbers, by name: functions of the records alone.
+
+    Args:
+        place: the folder that holds ``runs/``.
+        figures: names of the files in ``figures/`` that the page shows.
+    """
     from tielab.report.render import to_csv
     from tielab.report.runs import runs_table
 
-    collected = collect_runs([fresh / RUNS_NAME])
-    comparison = compare(collected, baseline)
     table = runs_table(comparison)
-    table["folder"] = [str(Path(folder).relative_to(fresh)) for folder in table["folder"]]
-    write_atomic(fresh / "results.csv", table.to_csv(index=False))
-    write_atomic(fresh / "comparison.csv", to_csv(comparison))
-    figures = sorted(path.name for path in write_figures(comparison, fresh / FIGURES_NAME))
-    text = results_text(comparison, study.name, baseline, [f for f in figures if f.endswith(".svg")])
-    write_atomic(fresh / RESULTS_NAME, text)
+    table["folder"] = [str(Path(folder).relative_to(place)) for folder in table["folder"]]
+    files = {
+        "results.csv": table.to_csv(index=False),
+        "comparison.csv": to_csv(comparison),
+        RESULTS_NAME: results_text(comparison, name, baseline, figures),
+    }
+    diagnostics = diagnostics_csv(comparison)
+    return files if diagnostics is None else files | {"diagnostics.csv": diagnostics}
+
+
+def diagnostics_csv(comparison: "Comparison") -> str | None:
+    """Every number that the diagnostics measured, a row per setting, arm and quantity; None without any."""
+    import pandas as pd
+
+    from tielab.report.plots.diagnostics import measured
+
+    rows = [
+        {"diagnostic": name, "quantity": quantity, "setting": setting, "arm": arm}
+        | {"n": spread.n, "mean": spread.mean, "sd": spread.sd}
+        for (name, quantity, setting), arms in measured(comparison.groups).scalars.items()
+        for arm, spread in arms.items()
+    ]
+    return pd.DataFrame(rows).to_csv(index=False) if rows else None
 
 
 def results_text(comparison: "Comparison", name: str, baseline: str | None, figures: list[str]) -> str:
     """RESULTS.md: what was run with which code and where, the comparison, the figures, and the commands."""
     from tielab.report.render import to_markdown
 
-    option = "" if baseline is None else f" --baseline {baseline!r}"
-    records = [
-        run.record for group in comparison.groups for arm in group.arms.values() for run in arm.values()
-    ]
+    option = "" if baseline is None else f' --baseline "{baseline}"'
+    records = [run.record for run, _ in comparison.runs]
     conditions = "; ".join(f"{what} {', '.join(values)}" for what, values in _conditions(records).items())
     parts = [
         f"# Results of {name}",
         "Made by `tielab publish`; question, prediction and decision rule are in [README.md](README.md).",
-        f"Run: `python train.py experiments={name}`. This page from the sweep: "
-        f"`tielab publish SWEEP experiments/{name}{option}`. "
-        f"Its table from the records here: `tielab report experiments/{name}{option}`.",
+        f"Train the {len(records)} runs anew, write this page from them, print its table from the records here:",
+        f"```\npython train.py experiments={name}\ntielab publish outputs/sweeps/SWEEP experiments/{name}{option}\n"
+        f"tielab report experiments/{name}{option}\n```",
         f"Conditions: {conditions}.",
         to_markdown(comparison).rstrip(),
         *(f"![{Path(figure).stem.replace('_', ' ')}]({FIGURES_NAME}/{figure})" for figure in figures),

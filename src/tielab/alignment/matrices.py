@@ -111,7 +111,7 @@ def load_token_runs(runs: list[CollectedRun], checkpoint: str, min_count: int) -
 def _token_run(run: CollectedRun, model: MiniGPT) -> TokenRun:
     matrices = token_matrices(model)
     _check_numbers(matrices, run.folder)
-    return TokenRun(run.folder, arm_of(run.record), initial_seed(run.record), matrices)
+    return TokenRun(run.folder, arm_of(run), initial_seed(run.record), matrices)
 
 
 COUNTED_KEYS = ("corpus", "paths", "document", "tokenizer", "cache_dir")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tielab.errors import RequestError
 from tielab.record import RECORD_NAME, Record, read_record
-from tielab.report.arms import arm_of
+from tielab.report.arms import arm_name, arm_of
 from tielab.report.collect import CollectedRun
 from tielab.report.settings import (
     Setting,
@@ -41,7 +41,9 @@ def finished_run(folder: Path) -> CollectedRun:
 
 def repeats(one: Record, other: Record) -> bool:
     """Whether two runs were asked for the same, but for seeds: of the initial weights for sure."""
-    same = arm_of(one) == arm_of(other) and identity(setting_of(one)) == identity(setting_of(other))
+    same = arm_name(one.config) == arm_name(other.config) and identity(setting_of(one)) == identity(
+        setting_of(other)
+    )
     return same and initial_seed(one) != initial_seed(other)
 
 
@@ -72,4 +74,4 @@ def differences(runs: list[CollectedRun]) -> list[str]:
 
 def description(run: CollectedRun) -> str:
     """A run's folder, arm and seed."""
-    return f"{run.folder} ({arm_of(run.record)}, seed {seed_label(seeds_of(run.record))})"
+    return f"{run.folder} ({arm_of(run)}, seed {seed_label(seeds_of(run.record))})"

@@ -53,7 +53,7 @@ def _arms(folder: Path, collected: list[CollectedRun]) -> dict[str, list[Collect
     arms: dict[str, list[CollectedRun]] = {}
     for run in collected:
         if run.record.finished:
-            arms.setdefault(arm_of(run.record), []).append(run)
+            arms.setdefault(arm_of(run), []).append(run)
     if not arms:
         raise RequestError(f"{folder} has no finished run; finish one with tielab resume {folder}")
     for name, runs in arms.items():

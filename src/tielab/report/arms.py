@@ -1,10 +1,11 @@
 """The arms of a comparison: which tying scheme a run had, what it is called, what it is compared with."""
 
+from dataclasses import replace
 from typing import Any
 
 from tielab.config import SCHEME_DEFAULTS
 from tielab.errors import RequestError
-from tielab.record import Record
+from tielab.report.collect import CollectedRun
 from tielab.report.settings import flat, shown, sort_key
 
 Scheme = dict[str, Any]
@@ -25,9 +26,29 @@ def arm_name(config: dict[str, Any]) -> str:
     return scheme_name(scheme_of(config))
 
 
-def arm_of(record: Record) -> str:
+COMMON_KEYS = ("model.embed_scale", "model.embed_init_std", "optimizer.embedding_learning_rate_scale")
+"""Keys of a scheme that tied and untied models have alike."""
+
+
+def with_shared_keys(runs: list[CollectedRun]) -> list[CollectedRun]:
+    """The runs, each knowing which of ``COMMON_KEYS`` have one value in all of them.
+
+    Such a key is held fixed like any other, and the arms are called by what differs.
+    """
+    schemes = [scheme_of(run.record.config) for run in runs]
+    shared = tuple(key for key in COMMON_KEYS if len({scheme[key] for scheme in schemes}) == 1)
+    return [replace(run, shared_keys=shared) for run in runs]
+
+
+def scheme_of_run(run: CollectedRun) -> Scheme:
+    """The tying scheme of a run, with the default in place of what all compared runs share."""
+    shared = {key: SCHEME_DEFAULTS[key] for key in run.shared_keys}
+    return scheme_of(run.record.config) | shared
+
+
+def arm_of(run: CollectedRun) -> str:
     """The name of a run's arm."""
-    return arm_name(record.config)
+    return scheme_name(scheme_of_run(run))
 
 
 def scheme_name(scheme: Scheme) -> str:

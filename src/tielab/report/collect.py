@@ -15,6 +15,8 @@ class CollectedRun:
 
     folder: Path
     record: Record
+    shared_keys: tuple[str, ...] = ()
+    """Keys of its tying scheme that have one value in all runs it is compared with: they name no arm."""
 
 
 @dataclass(frozen=True)

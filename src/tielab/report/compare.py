@@ -7,7 +7,7 @@ refused or doubtful is a note; nothing is dropped in silence.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tielab.report.arms import references
+from tielab.report.arms import references, with_shared_keys
 from tielab.report.axes import AXIS_COLUMN, Placed, placed
 from tielab.report.collect import Collected, CollectedRun
 from tielab.report.families import adjusted
@@ -64,6 +64,7 @@ def compare(collected: Collected, baseline: str | None = None) -> Comparison:
     Raises:
         RequestError: no arm has the baseline's name.
     """
+    collected = collected._replace(runs=with_shared_keys(collected.runs))
     usable = [run for run in collected.runs if problem(run.record) is None]
     places = placed(usable)
     columns = _columns(collected, places)

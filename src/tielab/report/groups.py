@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from tielab.record import Record
-from tielab.report.arms import TIED, UNTIED, Scheme, arm_of, in_order, scheme_of
+from tielab.report.arms import TIED, UNTIED, Scheme, arm_of, in_order, scheme_of_run
 from tielab.report.axes import AXIS_COLUMN, Placed, axis_rank
 from tielab.report.collect import CollectedRun
 from tielab.report.pairing import (
@@ -109,7 +109,7 @@ def changed_code(record: Record) -> str | None:
 def run_name(run: CollectedRun, columns: Columns) -> str:
     """The run's folder, setting, arm and seed."""
     setting = label(_values(run, columns))
-    parts = [setting, arm_of(run.record), f"seed {seed_label(seeds_of(run.record))}"]
+    parts = [setting, arm_of(run), f"seed {seed_label(seeds_of(run.record))}"]
     return f"{run.folder} ({', '.join(part for part in parts if part)})"
 
 
@@ -137,7 +137,7 @@ def grouped(places: list[Placed], columns: Columns, notes: list[str]) -> list[Gr
     remarks: dict[str, None] = {}
     for place in sorted(places, key=lambda place: place.run.record.started_at or ""):
         group = groups.setdefault((place.setting, place.axis), Group(values_at(place, columns)))
-        arm = group.arms.setdefault(arm_of(place.run.record), {})
+        arm = group.arms.setdefault(arm_of(place.run), {})
         if remark := _add(arm, place.run, run_name(place.run, columns)):
             remarks[remark] = None
     for group in groups.values():
@@ -149,7 +149,7 @@ def grouped(places: list[Placed], columns: Columns, notes: list[str]) -> list[Gr
 
 def schemes(group: Group) -> list[Scheme]:
     """Of the arms that ran."""
-    return [scheme_of(group.records(arm)[0].config) for arm in group.arms]
+    return [scheme_of_run(next(iter(runs.values()))) for runs in group.arms.values()]
 
 
 def _add(arm: Arm, run: CollectedRun, name: str) -> str | None:

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from tielab.record import Record
-from tielab.report.arms import arm_of, in_order, scheme_of
+from tielab.report.arms import arm_of, in_order, scheme_of_run
 from tielab.report.axes import Placed
 from tielab.report.groups import Columns, Group, rank_of, values_at
 from tielab.report.pairing import bits_per_byte, lookup
@@ -43,8 +43,8 @@ def rate_curves(places: list[Placed], columns: Columns) -> list[RateCurve]:
     """A curve for each setting and arm, of the runs that served to choose a rate; the latest of repeats."""
     runs: dict[tuple[str, str, str], list[Placed]] = {}
     for place in sorted(places, key=lambda place: place.run.record.started_at or ""):
-        runs.setdefault((place.setting, place.axis, arm_of(place.run.record)), []).append(place)
-    order = in_order([scheme_of(place.run.record.config) for place in places])
+        runs.setdefault((place.setting, place.axis, arm_of(place.run)), []).append(place)
+    order = in_order([scheme_of_run(place.run) for place in places])
     curves = [_curve(found, values_at(found[0], columns)) for found in runs.values()]
     return sorted(curves, key=lambda curve: [*rank_of(curve.values), order.index(curve.arm)])
 
@@ -64,7 +64,7 @@ def _curve(places: list[Placed], values: dict[str, Any]) -> RateCurve:
         for rate in sorted(records)
     }
     interior = min(rates) < best < max(rates)
-    return RateCurve(values, arm_of(places[0].run.record), points, best, interior, low, high)
+    return RateCurve(values, arm_of(places[0].run), points, best, interior, low, high)
 
 
 def _complete(records: dict[float, dict[str, Record]]) -> list[float]:

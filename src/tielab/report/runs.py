@@ -59,7 +59,7 @@ def runs_table(comparison: Comparison) -> "pd.DataFrame":
 def _row(run: CollectedRun) -> dict[str, Any]:
     record = run.record
     return {name: lookup(record, field) for name, field in FIELDS.items()} | {
-        "arm": arm_of(record),
+        "arm": arm_of(run),
         "seed": seed_label(seeds_of(record)),
         "phase": study_phase(record),
         "word_perplexity": word_perplexity(record),
