@@ -174,12 +174,16 @@ def results_text(comparison: "Comparison", name: str, baseline: str | None, figu
     option = "" if baseline is None else f' --baseline "{baseline}"'
     records = [run.record for run, _ in comparison.runs]
     conditions = "; ".join(f"{what} {', '.join(values)}" for what, values in _conditions(records).items())
+    commands = [
+        f"python train.py experiments={name}",
+        f"tielab publish outputs/sweeps/SWEEP experiments/{name}{option}",
+        f"tielab report experiments/{name}{option}",
+    ]
     parts = [
         f"# Results of {name}",
         "Made by `tielab publish`; question, prediction and decision rule are in [README.md](README.md).",
-        f"Train the {len(records)} runs anew, write this page from them, print its table from the records here:",
-        f"```\npython train.py experiments={name}\ntielab publish outputs/sweeps/SWEEP experiments/{name}{option}\n"
-        f"tielab report experiments/{name}{option}\n```",
+        f"Train its {len(records)} runs, write this page from them, print its table from the records here:",
+        "\n".join(["```", *commands, "```"]),
         f"Conditions: {conditions}.",
         to_markdown(comparison).rstrip(),
         *(f"![{Path(figure).stem.replace('_', ' ')}]({FIGURES_NAME}/{figure})" for figure in figures),

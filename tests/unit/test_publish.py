@@ -1,0 +1,105 @@
+"""What a study's folder gets: runs without a machine's name, and files that are functions of the records."""
+
+import json
+
+import pytest
+import yaml
+from report_records import make_config, make_record
+
+from tielab.config import config_hash
+from tielab.errors import RequestError
+from tielab.publish import RESULTS_NAME, portable_config, portable_record, publish
+from tielab.record import read_record, write_record
+from tielab.run import run_yaml
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study with its README and definition, not published yet."""
+    folder = tmp_path / "experiments" / "epochs"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("# Epochs\n")
+    folder.with_suffix(".yaml").write_text("# @package _global_\n")
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two arms with two seeds each, as a machine of somebody left them."""
+    bits = {(True, 0): 2.0, (False, 0): 1.5, (True, 1): 2.25, (False, 1): 1.5}
+    for job, ((tied, seed), value) in enumerate(bits.items()):
+        folder = tmp_path / "sweep" / str(job)
+        folder.mkdir(parents=True)
+        record = make_record(tied=tied, seed=seed, bits_per_byte=value)
+        record.host, record.process_id = "somebodys-laptop", 42
+        for config in (record.config,):
+            config |= {"output_dir": "/home/somebody/outputs"}
+            config["data"]["cache_dir"] = "/home/somebody/.cache"
+        write_record(folder, record)
+        (folder / "run.yaml").write_text(run_yaml(record.config))
+    return tmp_path / "sweep"
+
+
+def test_a_study_holds_its_runs_tables_and_figures(sweep, study):
+    publish([sweep], study)
+    found = {path.name for path in study.iterdir()}
+    assert found == {"README.md", RESULTS_NAME, "results.csv", "comparison.csv", "runs", "figures"}
+    assert len(list(study.glob("runs/*/record.json"))) == len(list(study.glob("runs/*/run.yaml"))) == 4
+    page = (study / RESULTS_NAME).read_text()
+    # (2 - 1.5 + 2.25 - 1.5) / 2
+    assert "tied − untied = +0.6250 bits/byte" in page
+    assert "python train.py experiments=epochs" in page
+    assert all(f"](figures/{path.name})" in page for path in study.glob("figures/*.svg"))
+    assert any(study.glob("figures/*.svg"))
+
+
+def test_nothing_names_a_machine(sweep, study):
+    publish([sweep], study)
+    for path in study.rglob("*"):
+        if path.suffix in (".json", ".yaml", ".csv", ".md"):
+            assert "somebody" not in path.read_text(), path
+    assert {read_record(path.parent).process_id for path in study.rglob("record.json")} == {None}
+
+
+def test_published_twice_is_the_same_and_leaves_what_a_person_wrote(sweep, study):
+    publish([sweep], study)
+    (study / "alignment.csv").write_text("mine\n")
+    first = {path: path.read_bytes() for path in study.rglob("*") if path.is_file()}
+    publish([study / "runs"], study)
+    assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == first
+
+
+def test_a_published_config_computes_the_same():
+    config = {**make_config(tied=True, seed=0), "output_dir": "/home/somebody/outputs", "resume_from": "/a.ckpt"}
+    portable = portable_config(config)
+    assert config_hash(portable) == config_hash(config)
+    assert config["output_dir"] == "/home/somebody/outputs"
+    assert (portable["output_dir"], portable["resume_from"]) == ("outputs", None)
+
+
+def test_a_traceback_stays_at_home():
+    record = make_record(status="failed")
+    record.error = {"type": "ValueError", "message": "no", "traceback": "File /home/somebody/x.py"}
+    assert portable_record(record).error == {"type": "ValueError", "message": "no", "traceback": ""}
+
+
+def test_a_run_that_goes_on_is_not_published(sweep, study):
+    path = sweep / "0" / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+    with pytest.raises(RequestError, match=r"sweep/0 is running"):
+        publish([sweep], study)
+    assert not (study / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", "../epochs.yaml"])
+def test_a_study_has_its_question_first(sweep, study, name):
+    (study / name).unlink()
+    with pytest.raises(RequestError, match="is missing: a study has its question"):
+        publish([sweep], study)
+
+
+def test_the_copy_is_a_config_that_can_be_run(sweep, study):
+    publish([sweep], study)
+    config = yaml.safe_load((study / "runs" / "000" / "run.yaml").read_text())
+    assert config["defaults"][0] == "tielab_schema"
+    assert config["data"]["cache_dir"] == ".cache/tielab"
