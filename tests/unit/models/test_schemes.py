@@ -263,15 +263,23 @@ class TestFactorised:
         assert table.std().item() == pytest.approx(0.5, rel=0.1)
         assert (model.lm_head.weight @ model.head_map.weight).std().item() == pytest.approx(0.1, rel=0.1)
 
-    def test_both_ends_train_both_shared_factors(self):
-        model = small("factorised", embed_gradient_scale=0.0)
-        model.loss(ids()).backward()
-        assert (model.token_embed.weight.grad.abs().sum(1) > 0).all()  # through the head
-        only_head = model.embed_up.weight.grad.clone()
-        plain = small("factorised")
-        plain.loss(ids()).backward()
-        assert not torch.allclose(plain.token_embed.weight.grad, model.token_embed.weight.grad)
-        torch.testing.assert_close(plain.embed_up.weight.grad, only_head)  # the scale is of the matrix
+    def test_the_gradients_of_both_shared_factors_are_sums_over_both_ends(self):
+        model, apart = small("factorised", init_std=0.3), small("factorised untied")
+        factors = {"lm_head.weight": model.token_embed.weight, "head_map.weight": model.embed_up.weight.T}
+        apart.load_state_dict({**model.state_dict(), **factors})
+        for m in (model, apart):
+            m.loss(ids()).backward()
+        close = torch.testing.assert_close
+        close(model.token_embed.weight.grad, apart.token_embed.weight.grad + apart.lm_head.weight.grad)
+        close(model.embed_up.weight.grad, apart.embed_up.weight.grad + apart.head_map.weight.grad.T)
+        assert apart.head_map.weight.grad.abs().max() > 1e-3
+
+    def test_the_gradient_scale_is_of_the_matrix_and_not_of_its_second_factor(self):
+        plain, scaled = small("factorised"), small("factorised", embed_gradient_scale=0.0)
+        for m in (plain, scaled):
+            m.loss(ids()).backward()
+        assert not torch.allclose(plain.token_embed.weight.grad, scaled.token_embed.weight.grad)
+        assert torch.equal(plain.embed_up.weight.grad, scaled.embed_up.weight.grad)
 
 
 class TestGradientScale:
