@@ -174,8 +174,9 @@ class PathGradients(SteppedDiagnostic):
         if row_of_id is not None:  # ids are looked up in rows that the head scores for other ids
             in_squares = in_squares[row_of_id]
             products[1:] = np.nan
-        groups = (with_groups(squares, self._membership) for squares in (in_squares, out_squares))
-        return path_quantities(*groups, products)
+        return path_quantities(
+            with_groups(in_squares, self._membership), with_groups(out_squares, self._membership), products
+        )
 
     def _check(self, through_lookup: Tensor, through_head: Tensor, gradient: Tensor) -> Measurement:
         found = residual(through_lookup, through_head, gradient)
