@@ -202,11 +202,8 @@ def main() -> None:
     print(f"step {1e3 * step:.2f} ms, validation {1e3 * validation:.0f} ms, {bench.record.num_steps} steps")
     for diagnostic in bench.diagnostics():
         found = bench.cost(diagnostic, times, asked.pairs, asked.validations)
-        print(
-            f"{found.name:20} {1e3 * found.seconds:9.2f} ms a measurement ({found.seconds / step:.1%} of a step), "
-            f"{found.share:.2%} of the run, n={found.num_measurements}",
-            flush=True,
-        )
+        measurement = f"{1e3 * found.seconds:9.2f} ms a measurement ({found.seconds / step:.1%} of a step)"
+        print(f"{found.name:20} {measurement}, {found.share:.2%} of the run, n={found.num_measurements}")
 
 
 if __name__ == "__main__":
