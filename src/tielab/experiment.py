@@ -126,6 +126,7 @@ class Fit:
         self._started = time.monotonic()
         self._places = (folder, Path(config["output_dir"]))
         self.wandb_logger: WandbLogger | None = None
+        self.diagnostics: list[Diagnostic] = []
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
         tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
@@ -151,7 +152,6 @@ class Fit:
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
         self.strides = CheckStrides(config["data"]["check_strides"], self.data.stride_dataloader)
         self.guard = TieGuard(config["model"]["tied"], self.task.untie_step)
-        self.diagnostics: list[Diagnostic] = []
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.config["data"])

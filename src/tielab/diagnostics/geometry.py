@@ -78,9 +78,14 @@ def isotropy(matrix: Tensor, weights: Tensor | None = None) -> float:
     Mu & Viswanath 2018: c runs over the eigenvectors of S^T S, here in both directions, since the sign of
     an eigenvector is arbitrary and Z depends on it.
     """
-    _, vectors = spectrum(matrix, weights)
-    scores = matrix.double() @ torch.cat([vectors, -vectors], dim=1)  # (V, 2 D)
-    log_z = torch.logsumexp(scores + normalized(weights, matrix).log()[:, None], dim=0)
+    return isotropy_along(spectrum(matrix, weights)[1], matrix, weights)
+
+
+def isotropy_along(directions: Tensor, matrix: Tensor, weights: Tensor | None = None) -> float:
+    """The isotropy over the given directions (columns, (D, c)) and their opposites."""
+    scores = directions.T @ matrix.double().T  # (c, V)
+    log_w = normalized(weights, matrix).log()
+    log_z = torch.cat([torch.logsumexp(sign * scores + log_w, dim=1) for sign in (1, -1)])
     return float((log_z.min() - log_z.max()).exp())
 
 
@@ -96,12 +101,12 @@ def norm_frequency_correlation(matrix: Tensor, counts: Tensor) -> float:
 
 def shape(matrix: Tensor, weights: Tensor | None = None) -> dict[str, float]:
     """Every quantity above that needs no counts, by name."""
-    sigma, _ = spectrum(matrix, weights)
+    sigma, directions = spectrum(matrix, weights)
     return {
         "stable_rank": stable_rank(sigma),
         "effective_rank": effective_rank(sigma),
         "participation_ratio": participation_ratio(sigma),
         "mean_share": mean_share(matrix, weights),
         "mean_pairwise_cosine": mean_pairwise_cosine(matrix, weights),
-        "isotropy": isotropy(matrix, weights),
+        "isotropy": isotropy_along(directions, matrix, weights),
     }
