@@ -63,7 +63,7 @@ def references(schemes: list[Scheme], baseline: str | None = None) -> dict[str, 
     named = {scheme_name(scheme): scheme for scheme in schemes}
     if baseline is not None and baseline not in named:
         arms = "; ".join(in_order(schemes)) or "none"
-        raise RequestError(f"baseline={baseline} is no arm of these runs, found: {arms}; name one of them")
+        raise RequestError(f"--baseline {baseline!r} is no arm here, found: {arms}; name one of them")
     found = {}
     for name, scheme in named.items():
         counterpart = [scheme_name(scheme | {"model.tied": False})] if scheme["model.tied"] else []

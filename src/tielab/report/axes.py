@@ -24,7 +24,8 @@ class Placed(NamedTuple):
 def axis_name(matching: dict[str, Any]) -> str:
     """``params``, with what is not usual: ``params, untied adjusted``, ``params by depth``."""
     name = str(matching.get("axis"))
-    if matching.get("by") not in (None, WIDTH):
+    # For equal time the budget is solved, not a size.
+    if matching.get("by") not in (None, WIDTH) and name != "time":
         name += f" by {matching['by']}"
     return f"{name}, untied adjusted" if matching.get("adjusted") == "untied" else name
 
@@ -39,23 +40,30 @@ def placed(runs: list[CollectedRun]) -> list[Placed]:
     """Every run at each of its places, in the order given.
 
     A run whose size was solved has one place. One that was left as asked stands on every axis of its
-    setting whose solved arms are compared with it, and at equal width if anything there needs that axis.
+    setting whose solved arms are compared with it, and at equal width if there is something to compare
+    there, or no other place.
     """
-    solved: dict[str, dict[str, str]] = {}
+    settings: dict[str, list[CollectedRun]] = {}
     for run in runs:
-        if matching := _matching(run.record):
-            axes = solved.setdefault(identity(setting_of(run.record)), {})
-            axes[axis_name(matching)] = matching.get("adjusted", "tied")
-    places = [(run, identity(setting_of(run.record))) for run in runs]
-    joined = {id(run): list(_axes(run.record, solved.get(setting, {}))) for run, setting in places}
-    equal_width = {setting for run, setting in places if not joined[id(run)]}
-    found = []
-    for run, setting in places:
-        axes_of_run = joined[id(run)]
-        if _matching(run.record) is None and setting in equal_width:
-            axes_of_run = [WIDTH, *axes_of_run]
-        found += [Placed(setting, axis, run) for axis in axes_of_run]
-    return found
+        settings.setdefault(identity(setting_of(run.record)), []).append(run)
+    return [place for setting, members in settings.items() for place in _placed(setting, members)]
+
+
+def _placed(setting: str, runs: list[CollectedRun]) -> Iterator[Placed]:
+    """The places of the runs of one setting."""
+    solved = {
+        axis_name(matching): matching.get("adjusted", "tied")
+        for run in runs
+        if (matching := _matching(run.record))
+    }
+    axes = [list(_axes(run.record, solved)) for run in runs]
+    sides = {run.record.tied for run in runs if not _matching(run.record)}
+    at_width = len(sides) > 1 or not all(axes)
+    for run, found in zip(runs, axes, strict=True):
+        if at_width and not _matching(run.record):
+            yield Placed(setting, WIDTH, run)
+        for axis in found:
+            yield Placed(setting, axis, run)
 
 
 def _matching(record: Record) -> dict[str, Any] | None:

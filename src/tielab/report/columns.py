@@ -31,8 +31,8 @@ class Column:
     heading: str
     cells: list[str]
     kind: str
-    """setting, quality, difference, test, cost, vocabulary or check; a setting says which row it is, so every
-    table has it; only Markdown has the checks."""
+    """setting, quality, difference, interval, test, cost, vocabulary or check; a setting says which row it
+    is, so every table has it; only Markdown has the checks."""
     marked: list[bool] = field(default_factory=list)
 
     @property
@@ -132,7 +132,7 @@ def _difference_columns(rows: list[dict[str, Any]]) -> list[Column]:
         Column("minus", references, "difference"),
         Column("pairs", pairs, "difference"),
         Column(heading, [_difference(row) for row in rows], "difference"),
-        Column("95 % interval", [_interval(row, "difference") for row in rows], "difference"),
+        Column("95 % interval", [_interval(row, "difference") for row in rows], "interval"),
         Column("p (Holm)" if _adjusted(rows) else "p", _texts(rows, "holm_p", p_text), "test"),
         Column("detectable", _texts(rows, "minimum_detectable", magnitude_text), "test"),
     ]

@@ -13,12 +13,11 @@ def adjusted(found: list[ArmDifference]) -> list[ArmDifference]:
     """
     p_values = {_key(one): p for one in found if (p := one.difference.p_value) is not None}
     holm_p = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    return [
-        replace(
-            one, difference=replace(one.difference, holm_p=holm_p.get(_key(one)), num_cells=len(p_values))
-        )
-        for one in found
-    ]
+    return [_with(one, holm_p[_key(one)], len(p_values)) if _key(one) in holm_p else one for one in found]
+
+
+def _with(found: ArmDifference, holm_p: float, num_cells: int) -> ArmDifference:
+    return replace(found, difference=replace(found.difference, holm_p=holm_p, num_cells=num_cells))
 
 
 def _key(found: ArmDifference) -> frozenset[tuple[int, int]]:

@@ -28,7 +28,7 @@ from tielab.report.settings import (
     shown,
     sort_key,
 )
-from tielab.report.wording import label, labelled
+from tielab.report.wording import label, labelled, two_arms
 
 Columns = dict[str, list[str]]
 """The keys shown as setting columns, each with the keys it stands for."""
@@ -182,20 +182,16 @@ def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
     for arm, reference in group.references.items():
         if reference not in group.arms:
             continue
-        pairs, remarks = matched(group, arm, reference)
-        notes += [labelled(group.values, remark) for remark in remarks]
+        pairs, remarks = match_seeds(group.arms[arm], group.arms[reference], arm, reference)
+        name = f"{two_arms(arm, reference)}: " if len(group.arms) > 2 else ""
+        notes += [labelled(group.values, f"{name}{remark}") for remark in remarks]
         if pairs:
             difference = paired_difference(pairs, arm, reference)
             group.differences[arm] = ArmDifference(reference, difference, pairs)
 
 
-def matched(group: Group, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:
-    """The pairs of equal seeds that may be compared, and remarks on the other seeds and on doubtful pairs."""
-    return match_seeds(group.arms[arm], group.arms[reference], arm, reference)
-
-
 def match_seeds(ones: Arm, others: Arm, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:
-    """As ``matched``, of an arm's and its reference's runs."""
+    """The pairs of equal seeds that may be compared, and remarks on the other seeds and on doubtful pairs."""
     pairs: dict[str, Pair] = {}
     remarks: dict[str, list[Seeds]] = {}
     for seeds in sorted({*ones, *others}, key=lambda seeds: sort_key(list(seeds))):

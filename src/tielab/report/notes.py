@@ -7,41 +7,62 @@ from tielab.report.axes import axis_name
 from tielab.report.groups import Columns, Group
 from tielab.report.pairing import PairedDifference, lookup
 from tielab.report.settings import RATE_KEY, rate_was_tuned, short_name
+from tielab.report.statistics import LEVEL
 from tielab.report.strides import stride_check
 from tielab.report.table import several_texts
-from tielab.report.wording import bits_text, difference_name, label, labelled
+from tielab.report.wording import (
+    bits_text,
+    bracketed,
+    difference_name,
+    difference_text,
+    label,
+    labelled,
+    p_text,
+)
+
+FEWEST_FLIPS = 6
+"""Seeds from which on the exact sign-flip test can reach p 0.05: 2 / 2^6."""
 
 
 def doubts(groups: list[Group]) -> list[str]:
     """Where another test or another stride does not bear out a difference, or cannot."""
     notes = []
     several = any(len(group.differences) > 1 for group in groups)
-    for group in groups:
-        for found in group.differences.values():
-            name = f"{difference_name(found.difference)}: " if several else ""
-            lines = _checks(found.difference)
-            if strides := stride_check(found.difference, found.pairs):
-                lines.append(strides.sentence)
-            notes += [labelled(group.values, f"{name}{line}") for line in lines]
-    return notes
+    all_found = [(group, found) for group in groups for found in group.differences.values()]
+    for group, found in all_found:
+        name = f"{difference_name(found.difference)}: " if several else ""
+        lines = _checks(found.difference) if _is_claim(found.difference) else []
+        if strides := stride_check(found.difference, found.pairs):
+            lines.append(strides.sentence)
+        notes += [labelled(group.values, f"{name}{line}") for line in lines]
+    return notes + _few_seeds([found.difference for _, found in all_found])
+
+
+def _is_claim(difference: PairedDifference) -> bool:
+    return difference.verdict.endswith("better")
+
+
+def _few_seeds(differences: list[PairedDifference]) -> list[str]:
+    if not any(_is_claim(difference) and difference.num_pairs < FEWEST_FLIPS for difference in differences):
+        return []
+    return [
+        f"a claim from fewer than {FEWEST_FLIPS} seeds rests on the t test alone: "
+        "the exact sign-flip test of so few cannot reach p 0.05"
+    ]
 
 
 def _checks(difference: PairedDifference) -> list[str]:
     """What the exact test and the bootstrap say against a claimed difference."""
-    if not difference.verdict.endswith("better"):
-        return []
     lines = []
-    if difference.sign_flip_p is not None and difference.sign_flip_p >= 0.05:
-        n = difference.num_pairs
-        lowest = f", which {n} seeds cannot take below {2 / 2**n:.3g}" if n < 6 else ""
-        lines.append(
-            f"the exact sign-flip test does not confirm it (p = {difference.sign_flip_p:.3g}{lowest})"
-        )
+    sign_flip_p = difference.sign_flip_p
+    if difference.num_pairs >= FEWEST_FLIPS and sign_flip_p is not None and sign_flip_p >= LEVEL:
+        lines.append(f"the exact sign-flip test does not confirm it (p = {p_text(sign_flip_p)})")
     low, high = difference.bootstrap_low, difference.bootstrap_high
     if low is None or high is None:
         lines.append("no bootstrap interval as a check: the differences are equal")
     elif low <= 0 <= high:
-        lines.append(f"the BCa bootstrap interval holds zero ({low:+.4f} to {high:+.4f})")
+        interval = f"{difference_text(low)} to {difference_text(high)}"
+        lines.append(f"the BCa bootstrap interval holds zero ({interval})")
     return lines
 
 
@@ -50,9 +71,8 @@ def solved_sizes(groups: list[Group]) -> list[str]:
     notes = []
     for group in groups:
         for arm in group.arms:
-            matching = lookup(group.records(arm)[0], "matching")
-            if matching:
-                notes.append(labelled(group.values, _solved(arm, matching)))
+            solved = [matching for record in group.records(arm) if (matching := lookup(record, "matching"))]
+            notes += [labelled(group.values, _solved(arm, matching)) for matching in solved]
     return notes
 
 
@@ -62,7 +82,7 @@ def _solved(arm: str, matching: dict[str, Any]) -> str:
         f"{short_name(key)} {value} (asked {asked.get(key)})"
         for key, value in (matching.get("solved") or {}).items()
     )
-    text = f"matching {axis_name(matching)}: {arm} has {sizes}"
+    text = f"matching {axis_name(matching)}: {bracketed(arm)} has {sizes}"
     if matching.get("parameter_mismatch") is not None:
         text += f", parameters {100 * matching['parameter_mismatch']:+.2f} % off those matched"
     if matching.get("flops_ratio") is not None:
@@ -106,7 +126,7 @@ def _single_rate(records: list[Record], groups: list[Group]) -> list[str]:
 def _ranking(groups: list[Group]) -> str:
     """The three lowest arms by mean bits per byte."""
     arms = [
-        (group.mean_bits_per_byte(arm), index, f"{arm} {label(group.values)}")
+        (group.mean_bits_per_byte(arm), index, f"{bracketed(arm)} {label(group.values)}")
         for group in groups
         for index, arm in enumerate(group.arms)
     ]

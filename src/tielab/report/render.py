@@ -1,6 +1,7 @@
 """Show a comparison: terminal, plain text, CSV, Markdown, JSON; the same numbers in all of them."""
 
 import json
+import math
 import re
 import sys
 import textwrap
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "table", "plain", "csv", "markdown", "json")
 LAYOUTS = (
-    (("quality", "difference", "test", "cost", "vocabulary"),),
-    (("quality", "difference", "test"), ("cost", "vocabulary")),
-    (("quality", "difference"), ("test", "cost", "vocabulary")),
-    (("quality",), ("difference", "test"), ("cost", "vocabulary")),
-    (("quality",), ("difference",), ("test", "cost"), ("vocabulary",)),
+    (("quality", "difference", "interval", "test", "cost", "vocabulary"),),
+    (("quality", "difference", "interval", "test"), ("cost", "vocabulary")),
+    (("quality", "difference", "interval"), ("test", "cost", "vocabulary")),
+    (("quality",), ("difference", "interval", "test"), ("cost", "vocabulary")),
+    (("quality",), ("difference", "interval"), ("test", "vocabulary"), ("cost",)),
+    (("quality",), ("difference",), ("interval", "test"), ("vocabulary",), ("cost",)),
 )
 """Which kinds of columns stand in one table, the widest layout first."""
 NOTHING = "No finished run: nothing to compare."
@@ -133,11 +135,16 @@ def to_json(comparison: Comparison) -> str:
         "rows": records(comparison),
         "differences": [_json_difference(*place) for place in _differences(comparison)],
         "rate_curves": [asdict(curve) for curve in comparison.rate_curves],
-        "fixed": comparison.fixed,
+        "fixed": {key: _as_json(value) for key, value in comparison.fixed.items()},
         "verdicts": comparison.verdicts,
         "notes": comparison.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _as_json(value: Any) -> Any:
+    """JSON has no infinity: its name."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _differences(comparison: Comparison) -> list[tuple[Group, str]]:
@@ -167,6 +174,7 @@ def _print_list(lines: list[str], console: "Console") -> None:
     for line in lines:
         # textwrap keeps a number and its percent sign together over a no-break space, Rich would not.
         kept = line.replace(" %", "\N{NO-BREAK SPACE}%")
+        kept = re.sub(r"\bp ([=<]) ", "p\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", kept)
         folded = textwrap.wrap(
             kept, console.width, initial_indent="• ", subsequent_indent="  ", break_on_hyphens=False
         )
@@ -177,8 +185,8 @@ def _fitting_tables(columns: list[Column], console: "Console") -> list["Table"]:
     """The first layout whose tables all fit the console; the narrowest if none does."""
     tables: list[Table] = []
     for parts in LAYOUTS:
-        for broken_headings in (False, True):
-            tables = [_part(columns, part, broken_headings) for part in parts]
+        for broken in (False, True):
+            tables = [_part(columns, part, broken) for part in parts]
             tables = [table for table in tables if table.row_count]
             for table in tables:
                 table.width = console.measure(table, options=console.options.update(width=10_000)).maximum
@@ -187,7 +195,7 @@ def _fitting_tables(columns: list[Column], console: "Console") -> list["Table"]:
     return tables
 
 
-def _part(columns: list[Column], part: tuple[str, ...], broken_headings: bool) -> "Table":
+def _part(columns: list[Column], part: tuple[str, ...], broken: bool) -> "Table":
     """A table of the columns of a layout's part, with the rows that say something there."""
     from rich import box
     from rich.table import Table
@@ -196,14 +204,19 @@ def _part(columns: list[Column], part: tuple[str, ...], broken_headings: bool) -
     chosen = [column for column in columns if column.kind in ("setting", *part)]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, header_style="")
     for column in chosen:
-        heading = re.sub(r"(?<=[._])| (?=\S+$)", "\n", column.heading) if broken_headings else column.heading
+        heading = re.sub(r"(?<=[._])| (?=\S+$)", "\n", column.heading) if broken else column.heading
         table.add_column(Text(heading), justify="right" if column.is_number else "left", no_wrap=True)
     for index in range(len(chosen[0].cells)):
         if any(column.cells[index] for column in chosen if column.kind != "setting"):
             styles = ["bold green" if column.is_marked(index) else "" for column in chosen]
-            cells = [Text(column.cells[index], style) for column, style in zip(chosen, styles, strict=True)]
-            table.add_row(*cells)
+            texts = [_broken(column, index) if broken else column.cells[index] for column in chosen]
+            table.add_row(*(Text(text, style) for text, style in zip(texts, styles, strict=True)))
     return table
+
+
+def _broken(column: Column, index: int) -> str:
+    """The cell with the parts of an arm's name below each other; a number stays whole."""
+    return column.cells[index] if column.is_number else column.cells[index].replace(", ", ",\n")
 
 
 def _aligned(columns: list[Column]) -> list[str]:

@@ -8,7 +8,10 @@ from tielab.report.wording import difference_sentence, labelled, savings_sentenc
 
 def group_verdicts(groups: list[Group]) -> list[str]:
     """A line for each arm that is compared in a setting, or one that says why none is."""
-    waiting = {reference: arm for group in groups for arm, reference in group.references.items()}
+    waiting: dict[str, list[str]] = {}
+    for group in groups:
+        for arm, reference in group.references.items():
+            waiting.setdefault(reference, []).append(arm)
     return [
         labelled(group.values, line)
         for group in groups
@@ -20,13 +23,12 @@ def _compared(group: Group) -> list[str]:
     return [_verdict(group, arm) for arm in group.references if len(group.arms) > 1]
 
 
-def _nothing_compared(group: Group, waiting: dict[str, str]) -> str:
+def _nothing_compared(group: Group, waiting: dict[str, list[str]]) -> str:
     arms = list(group.arms)
     if len(arms) > 1:
         return f"no arm among {'; '.join(arms)} is the reference of another: name one with --baseline"
-    missing = group.references.get(arms[0]) or waiting.get(arms[0])
-    if missing is None:
-        missing = UNTIED if arms[0].split(",")[0] == TIED else TIED
+    awaited = dict.fromkeys(waiting.get(arms[0], [UNTIED if arms[0].split(",")[0] == TIED else TIED]))
+    missing = group.references.get(arms[0]) or (next(iter(awaited)) if len(awaited) == 1 else "other")
     return f"no finished {missing} run, so no comparison"
 
 

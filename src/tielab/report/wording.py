@@ -57,14 +57,18 @@ def labelled(values: dict[str, Any], text: str) -> str:
 
 
 def difference_name(difference: PairedDifference) -> str:
-    """``tied - untied``; a name with a comma stands in brackets."""
+    """``tied - untied``."""
     return two_arms(difference.arm, difference.reference)
 
 
 def two_arms(arm: str, reference: str) -> str:
     """What is subtracted from what."""
-    names = [f"({name})" if "," in name else name for name in (arm, reference)]
-    return f" {MINUS} ".join(names)
+    return f"{bracketed(arm)} {MINUS} {bracketed(reference)}"
+
+
+def bracketed(arm: str) -> str:
+    """An arm's name inside a sentence, in brackets if it has a comma."""
+    return f"({arm})" if "," in arm else arm
 
 
 def p_text(p_value: float) -> str:
@@ -88,8 +92,7 @@ def difference_sentence(difference: PairedDifference) -> str:
 def _significance(difference: PairedDifference) -> str:
     p_value = difference.holm_p if difference.holm_p is not None else difference.p_value
     assert p_value is not None
-    text = f"p {p_text(p_value)}" if p_value < 0.001 else f"p = {p_text(p_value)}"
-    text = text.replace("p <", "p < ")
+    text = f"p = {p_text(p_value)}".replace("= <", "< ")
     return f"{text} after Holm over {difference.num_cells} cells" if difference.num_cells > 1 else text
 
 
@@ -106,7 +109,7 @@ def savings_sentence(arm: str, ours: int, theirs: int) -> str:
     """``tied saves 524,288 parameters (28 %)``, or ``adds`` where it has more than its reference."""
     change = count_text(abs(theirs - ours))
     share = f"{abs(theirs - ours) / theirs:.0%}".replace("%", " %")
-    return f"{arm} {'saves' if ours < theirs else 'adds'} {change} parameters ({share})"
+    return f"{bracketed(arm)} {'saves' if ours < theirs else 'adds'} {change} parameters ({share})"
 
 
 def seed_range(seeds: list[str]) -> str:

@@ -54,7 +54,7 @@ def test_two_seeds_by_hand() -> None:
     assert tied["difference_bits_per_byte"] == 0.625
     assert tied["difference_low"] == pytest.approx(-4.1398268)
     assert tied["difference_high"] == pytest.approx(5.3898268)
-    # 2 Phi(-t) is no match for one degree of freedom: t = 0.625 / 0.375 = 5 / 3, p = 1 - 2/pi atan(5/3) = 0.344.
+    # One degree of freedom: t = 0.625 / 0.375 = 5 / 3, p = 1 - 2 / pi * atan(5 / 3) = 0.344.
     assert "2 seeds, p = 0.34): no difference shown" in comparison.verdicts[0]
 
 
@@ -384,3 +384,56 @@ def test_each_arm_is_also_compared_at_its_own_best_learning_rate() -> None:
 def test_a_single_learning_rate_is_said() -> None:
     notes = compare(collected(*both_arms([2.0], [2.0]))).notes
     assert notes == ["every run had learning rate 0.001: not shown to be the best one of either arm"]
+
+
+def checks(differences: list[float]) -> list[str]:
+    """The notes on a study with these differences, without the one on its learning rate."""
+    comparison = compare(collected(*both_arms([2.0 + d for d in differences], [2.0] * len(differences))))
+    return [note for note in comparison.notes if not note.startswith("every run had")]
+
+
+def test_a_claim_of_few_seeds_is_said_to_rest_on_the_t_test() -> None:
+    few = "a claim from fewer than 6 seeds rests on the t test alone"
+    assert [note.split(":")[0] for note in checks([0.1, 0.11, 0.12])] == [few]
+    assert checks([0.1, 0.11, 0.12, 0.13, 0.14, 0.15]) == []
+    assert checks([0.1, -0.11, 0.12]) == []
+
+
+def test_equal_differences_have_no_bootstrap_interval_and_that_is_said() -> None:
+    assert checks([0.5] * 6) == ["no bootstrap interval as a check: the differences are equal"]
+
+
+def test_several_cells_are_corrected_together_and_their_number_is_said() -> None:
+    # Differences 0.1, 0.14, 0.18: mean 0.14, standard error 0.04 / sqrt(3), t = 6.0622, two degrees of
+    # freedom: p = 1 - t / sqrt(2 + t^2) = 0.0261; twice that is no claim any more.
+    cell = [0.1, 0.14, 0.18]
+    records = [
+        record
+        for embed_dim in (64, 128)
+        for record in both_arms([2.0 + d for d in cell], [2.0] * 3, embed_dim=embed_dim)
+    ]
+    alone = compare(collected(*records[:6]))
+    assert "3 seeds, p = 0.026): untied better by 0.1400 bits/byte" in alone.verdicts[0]
+    both = compare(collected(*records))
+    assert [verdict.split("3 seeds, ")[1].split(";")[0] for verdict in both.verdicts] == 2 * [
+        "p = 0.052 after Holm over 2 cells): no difference shown after Holm correction over 2 cells"
+    ]
+    assert list(both.table["holm_p"].dropna()) == pytest.approx([0.0522966, 0.0522966], abs=1e-6)
+    assert list(both.table["p_value"].dropna()) == pytest.approx([0.0261483, 0.0261483], abs=1e-6)
+
+
+def test_what_was_held_fixed() -> None:
+    fixed = compare(collected(*both_arms([2.0], [2.0]), *both_arms([2.0], [2.0], embed_dim=64))).fixed
+    assert (fixed["model.num_layers"], fixed["budget.tokens"]) == (4, 1_000_000)
+    assert not {"model.tied", "model.embed_dim", "seed", "model.seed", "launch"} & set(fixed)
+
+
+def test_a_reference_that_did_not_finish_is_named_in_its_setting() -> None:
+    records = both_arms([2.0], [2.0]) + both_arms([2.0], [2.0], embed_dim=64)
+    records += [make_record(embed_dim=64), make_record(tied=False, embed_dim=32)]
+    records[4].config["model"]["head_map"] = "linear"
+    del records[3]
+    verdicts = compare(collected(*records)).verdicts
+    assert verdicts[0] == "embed_dim 32: no finished other run, so no comparison"
+    assert verdicts[1] == "embed_dim 64: tied: no finished untied run, so no comparison"
+    assert verdicts[2] == "embed_dim 64: tied, head_map linear: no finished untied run, so no comparison"

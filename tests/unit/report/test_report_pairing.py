@@ -1,7 +1,11 @@
+import math
+from typing import Any
+
 import pytest
 
 from report_records import make_config, make_record
-from tielab.report.pairing import PairedDifference, refusals, t_interval, warnings
+from tielab.record import Record
+from tielab.report.pairing import PairedDifference, equivalence_band, paired_difference, refusals, warnings
 
 
 def test_equal_runs_have_nothing_against_them() -> None:
@@ -9,12 +13,70 @@ def test_equal_runs_have_nothing_against_them() -> None:
     assert warnings(make_record(), make_record(tied=False)) == []
 
 
-def test_precision_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("section", "key", "value", "refusal"),
+    [
+        (
+            "trainer",
+            "precision",
+            "bf16-mixed",
+            "config.trainer.precision differs (tied 32-true, untied bf16-mixed)",
+        ),
+        ("data", "eval_stride", 32, "config.data.eval_stride differs (tied 64, untied 32)"),
+        (
+            "schedule",
+            "warmup_fraction",
+            0.2,
+            "config.schedule differs (tied {'warmup_fraction': 0.1, 'final_fraction': 0.1}, "
+            "untied {'warmup_fraction': 0.2, 'final_fraction': 0.1})",
+        ),
+    ],
+)
+def test_another_config_is_refused(section: str, key: str, value: Any, refusal: str) -> None:
     config = make_config(tied=False, seed=0)
-    config["trainer"]["precision"] = "bf16-mixed"
-    assert refusals(make_record(), make_record(tied=False, config=config)) == [
-        "config.trainer.precision differs (tied 32-true, untied bf16-mixed)"
+    config[section][key] = value
+    assert refusals(make_record(), make_record(tied=False, config=config)) == [refusal]
+
+
+def test_a_refusal_names_the_arms() -> None:
+    one, other = make_record(num_steps=10), make_record(num_steps=11)
+    assert refusals(one, other, "tied, head_map linear", "tied") == [
+        "num_steps differs (tied, head_map linear 10, tied 11)"
     ]
+
+
+EVERYTHING = ("body_hash", "batch_hash", "tokens_seen", "num_steps", "num_processes")
+
+
+def solved(axis: str, *keys: str) -> Record:
+    """A tied run of a solved size that differs in everything a record can differ in."""
+    matching = {"axis": axis, "solved": dict.fromkeys(keys, 1), "requested": dict.fromkeys(keys, 2)}
+    return make_record(
+        matching=matching, body_hash="x", batch_hash="x", tokens_seen=1, num_steps=1, num_processes=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("axis", "keys", "exempt"),
+    [
+        ("params", ("model.embed_dim",), {"body_hash"}),
+        ("flops", ("model.embed_dim", "budget.tokens"), {"body_hash", "tokens_seen", "num_steps"}),
+        ("time", ("model.num_layers", "budget.tokens"), {"body_hash", "tokens_seen", "num_steps"}),
+        ("time", ("budget.tokens",), {"tokens_seen", "num_steps"}),
+    ],
+)
+def test_matching_exempts_what_it_changes_and_nothing_else(
+    axis: str, keys: tuple[str, ...], exempt: set[str]
+) -> None:
+    untied = make_record(tied=False, num_steps=7)
+    for pair in ((solved(axis, *keys), untied), (untied, solved(axis, *keys))):
+        refused = [refusal.split()[0] for refusal in refusals(*pair)]
+        assert refused == [name for name in EVERYTHING if name not in exempt]
+
+
+def difference(low: float | None, high: float | None, **changes: Any) -> PairedDifference:
+    mean = 0.1 if low is None or high is None else (low + high) / 2
+    return PairedDifference(2, mean, low, high, 0.0, **changes)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +87,65 @@ def test_precision_is_refused() -> None:
         (0.0, 0.2, "no difference shown"),
         (0.01, 0.2, "untied better"),
         (-0.2, -0.01, "tied better"),
+        (-0.001, 0.001, "equivalent within 0.5 % perplexity"),
+        (0.0005, 0.001, "equivalent within 0.5 % perplexity"),
+        (-0.002, 0.001, "no difference shown"),
+        (0.001, 0.002, "untied better"),
     ],
 )
 def test_the_verdict_follows_the_interval(low: float | None, high: float | None, verdict: str) -> None:
-    mean = 0.1 if low is None or high is None else (low + high) / 2
-    assert PairedDifference(2, mean, low, high, 0.0).verdict == verdict
+    assert difference(low, high, band=0.0018).verdict == verdict
 
 
-def test_the_interval_is_students() -> None:
-    low, high = t_interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    # Mean 3, sd sqrt(2.5), t(4, 97.5 %) = 2.7764451.
-    assert (low, high) == (pytest.approx(1.0367568), pytest.approx(4.9632432))
+def test_a_claim_among_several_needs_the_adjusted_p() -> None:
+    assert difference(0.01, 0.2, p_value=0.01, holm_p=0.049, num_cells=5).verdict == "untied better"
+    assert difference(0.01, 0.2, p_value=0.01, holm_p=0.05, num_cells=5).verdict == (
+        "no difference shown after Holm correction over 5 cells"
+    )
+    assert difference(-0.1, 0.2, holm_p=1.0, num_cells=5).verdict == "no difference shown"
+
+
+def test_the_verdict_names_the_better_arm() -> None:
+    names = {"arm": "tied, head_map linear", "reference": "untied"}
+    assert difference(-0.2, -0.1, **names).verdict == "tied, head_map linear better"
+    assert difference(0.1, 0.2, **names).verdict == "untied better"
+
+
+def test_the_band_is_half_a_percent_of_perplexity() -> None:
+    # 0.005 nats for each of 10,000 tokens over 40,000 bytes: 0.00125 nats, 0.00125 / ln 2 bits per byte.
+    assert equivalence_band(make_record()) == pytest.approx(0.0018033688)
+    # The perplexity of a run that is worse by the band: exp(0.005).
+    worse = make_record(bits_per_byte=2.0 + 0.0018033688)
+    assert worse.validation
+    assert worse.validation["perplexity"] / 256 == pytest.approx(math.exp(0.005))
+
+
+def test_every_statistic_of_three_pairs() -> None:
+    pairs = {
+        str(seed): (make_record(bits_per_byte=tied), make_record(tied=False, bits_per_byte=untied))
+        for seed, (tied, untied) in enumerate([(2.1, 2.0), (2.2, 2.0), (2.4, 2.1)])
+    }
+    found = paired_difference(pairs)
+    # Differences 0.1, 0.2, 0.3: mean 0.2, sd 0.1, standard error 0.1 / sqrt(3) = 0.0577350.
+    assert found.num_pairs == 3
+    assert found.mean == pytest.approx(0.2)
+    assert found.sd == pytest.approx(0.1)
+    # t(2, 97.5 %) = 4.3026527: margin 0.2484138; t(2, 80 %) = 1.0606602: (4.3026527 + 1.0606602) * 0.0577350.
+    assert (found.low, found.high) == (pytest.approx(-0.0484138), pytest.approx(0.4484138))
+    assert found.minimum_detectable == pytest.approx(0.3096509, abs=1e-6)
+    # t = 2 sqrt(3), two degrees of freedom: p = 1 - sqrt(12 / 14).
+    assert found.p_value == found.holm_p == pytest.approx(0.0741799, abs=1e-6)
+    assert found.sign_flip_p == 0.25
+    # The mean of three draws is the lowest value in 1 of 27 cases, more than 2.5 %.
+    assert (found.bootstrap_low, found.bootstrap_high) == (pytest.approx(0.1), pytest.approx(0.3))
+    # 4 bytes per token: 2^0.4 - 1, 2^0.8 - 1, 2^1.2 - 1.
+    assert found.perplexity_percent == pytest.approx(100 * (0.3195079 + 0.7411011 + 1.2973967) / 3, rel=1e-6)
+    assert dict(found.values) == pytest.approx({"0": 0.1, "1": 0.2, "2": 0.3})
+    assert found.verdict == "no difference shown"
+
+
+def test_one_pair_has_no_spread_and_no_test() -> None:
+    found = paired_difference({"7": (make_record(), make_record(tied=False, bits_per_byte=1.5))})
+    assert (found.mean, found.values) == (0.5, (("7", 0.5),))
+    names = ("sd", "low", "high", "p_value", "sign_flip_p", "bootstrap_low", "minimum_detectable", "holm_p")
+    assert {getattr(found, name) for name in names} == {None}

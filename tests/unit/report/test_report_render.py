@@ -15,7 +15,7 @@ from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.report.columns import columns_of
 from tielab.report.compare import Comparison, compare
-from tielab.report.render import report, to_csv, to_json, to_markdown, to_plain, to_terminal
+from tielab.report.render import report, show, to_csv, to_json, to_markdown, to_plain, to_terminal
 from tielab.report.table import QUANTITIES, TEXTS
 
 WriteRun = Callable[..., Path]
@@ -208,9 +208,9 @@ def test_report_reads_folders(
     assert "16 runs, all finished" in capsys.readouterr().out
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(RequestError, match="format html is unknown; choose one of auto, table, plain"):
-        report([tmp_path], "html")
+        show(compare(collected(*study(1))), "html")
 
 
 def test_importing_the_report_costs_no_heavy_library() -> None:
@@ -220,3 +220,52 @@ def test_importing_the_report_costs_no_heavy_library() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_tokenizers_are_described_where_they_differ() -> None:
+    def record(tied: bool, vocab_size: int, num_tokens: int) -> Record:
+        made = make_record(tied=tied, vocab_size=vocab_size, num_tokens=num_tokens)
+        assert made.validation
+        made.validation["num_words"] = 8_000
+        made.data["train"] = {"unused_ids": vocab_size // 10}
+        return made
+
+    records = [record(tied, *sizes) for tied in (True, False) for sizes in ((512, 20_000), (4096, 10_000))]
+    comparison = compare(collected(*records))
+    cells = {column.heading: column.cells for column in columns_of(comparison)}
+    # 2 bits per byte of 40,000 bytes are 10 bits per word, whatever the tokenizer.
+    assert cells["word perplexity"] == ["1,024.0"] * 4
+    assert cells["bytes/token"] == ["2.000", "2.000", "4.000", "4.000"]
+    assert cells["unused ids"] == ["51", "51", "409", "409"]
+    assert max(len(line) for line in terminal(comparison, 80).splitlines()) <= 80
+    one = compare(collected(*records[::2]))
+    assert "bytes/token" not in {column.heading for column in columns_of(one)}
+    assert json.loads(to_json(one))["rows"][0]["bytes_per_token"] == 2.0
+
+
+def test_long_arm_names_keep_within_a_narrow_terminal() -> None:
+    records = study(3)
+    for record in records:
+        if record.config["model"]["embed_dim"] == 768:
+            record.config["model"] |= {"embed_dim": 128, "num_heads": 4, "hidden_dim": 512}
+            record.config["model"] |= {"head_map": "permutation", "embed_rank": 16}
+    comparison = compare(collected(*records))
+    assert len(comparison.groups[0].arms) == 4
+    text = terminal(comparison, 80)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "permutation" in text
+
+
+def test_markdown_has_every_statistic() -> None:
+    text = to_markdown(compare(collected(*study(3))))
+    heading = next(line for line in text.splitlines() if line.startswith("|"))
+    for name in ("p (Holm)", "detectable", "p unadjusted", "sign-flip p", "BCa bootstrap interval"):
+        assert f"| {name} |" in heading
+    assert "Holm-adjusted for 4 comparisons" in text
+
+
+def test_a_setting_without_bounds_is_valid_json() -> None:
+    records = study(1)
+    for record in records:
+        record.config["optimizer"]["gradient_clip_norm"] = float("inf")
+    assert json.loads(to_json(compare(collected(*records))))["fixed"]["optimizer.gradient_clip_norm"] == "inf"

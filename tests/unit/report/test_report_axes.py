@@ -1,0 +1,161 @@
+from typing import Any
+
+import pytest
+
+from report_records import collected, make_record
+from tielab.record import Record
+from tielab.report.axes import axis_name, axis_rank
+from tielab.report.compare import Comparison, compare
+
+
+def solved(
+    seed: int, bits: float, *, axis: str = "params", embed_dim: int = 160, tied: bool = True, **changes: Any
+) -> Record:
+    """A run of width 160 that was asked for 128."""
+    record = make_record(
+        tied=tied, seed=seed, bits_per_byte=bits, embed_dim=embed_dim, body_hash=f"wide-{seed}", **changes
+    )
+    requested = {"model.embed_dim": 128, "model.num_heads": 4, "model.hidden_dim": 512}
+    record.config["matching"] = {"axis": axis, "adjusted": "tied" if tied else "untied", "by": "width"}
+    record.matching = record.config["matching"] | {  # type: ignore[attr-defined]
+        "requested": requested,
+        "solved": {
+            "model.embed_dim": embed_dim,
+            "model.num_heads": embed_dim // 32,
+            "model.hidden_dim": 4 * embed_dim,
+        },
+        "parameters": 1_000,
+        "target_parameters": 1_010,
+        "parameter_mismatch": -0.0099,
+        "flops_ratio": 1.25,
+    }
+    return record
+
+
+def plain(tied: bool, seed: int, bits: float, axis: str = "width", **changes: Any) -> Record:
+    record = make_record(tied=tied, seed=seed, bits_per_byte=bits, **changes)
+    record.config["matching"] = {"axis": axis, "adjusted": "tied", "by": "width"}
+    return record
+
+
+def seen(comparison: Comparison) -> dict[Any, dict[str, float]]:
+    """By axis and arm the mean difference, or the number of runs where there is none."""
+    return {
+        group.values.get("matching"): {
+            arm: round(group.differences[arm].difference.mean, 6) if arm in group.differences else len(runs)
+            for arm, runs in group.arms.items()
+        }
+        for group in comparison.groups
+    }
+
+
+def test_a_solved_run_stands_beside_the_untied_one_of_its_setting() -> None:
+    records = [
+        record for seed in range(2) for record in (solved(seed, 2.0), plain(False, seed, 1.9, "params"))
+    ]
+    comparison = compare(collected(*records))
+    assert comparison.setting_columns == []
+    assert seen(comparison) == {None: {"tied": 0.1, "untied": 2}}
+    assert (
+        "matching params: tied has embed_dim 160 (asked 128), num_heads 5 (asked 4), "
+        "hidden_dim 640 (asked 512), parameters -0.99 % off those matched, 1.250 times the FLOPs per token"
+    ) in comparison.notes
+
+
+def test_an_untied_run_is_the_partner_on_every_axis_and_counts_once() -> None:
+    records = [
+        record
+        for seed in range(2)
+        for record in (
+            solved(seed, 2.0), solved(seed, 1.95, axis="flops"), plain(True, seed, 2.1),
+            plain(False, seed, 1.9),
+        )
+    ]  # fmt: skip
+    comparison = compare(collected(*records))
+    assert comparison.setting_columns == ["matching"]
+    assert list(comparison.table["matching"]) == ["width", "width", "params", "params", "flops", "flops"]
+    assert seen(comparison) == {
+        "width": {"tied": 0.2, "untied": 2},
+        "params": {"tied": 0.1, "untied": 2},
+        "flops": {"tied": 0.05, "untied": 2},
+    }
+    assert comparison.headline == "8 runs, all finished"
+    assert [verdict.split(":")[0] for verdict in comparison.verdicts] == [
+        "matching width", "matching params", "matching flops",
+    ]  # fmt: skip
+
+
+def test_a_tied_run_of_the_asked_width_does_not_take_a_failed_solved_ones_place() -> None:
+    records = [
+        solved(0, 2.0, status="failed"), solved(1, 2.0), plain(True, 0, 2.1), plain(True, 1, 2.1),
+        plain(False, 0, 1.9), plain(False, 1, 1.9),
+    ]  # fmt: skip
+    comparison = compare(collected(*records))
+    assert seen(comparison) == {"width": {"tied": 0.2, "untied": 2}, "params": {"tied": 0.1, "untied": 2}}
+    assert comparison.groups[1].differences["tied"].difference.num_pairs == 1
+
+
+def test_a_tied_run_that_needed_no_other_size_stands_on_its_axis() -> None:
+    records = [solved(0, 2.0), plain(True, 1, 2.1, "params"), plain(False, 0, 1.9), plain(False, 1, 1.9)]
+    comparison = compare(collected(*records))
+    assert seen(comparison) == {"width": {"tied": 0.2, "untied": 2}, "params": {"tied": 0.15, "untied": 2}}
+
+
+def test_comparisons_of_the_same_runs_on_two_axes_are_one_test() -> None:
+    frozen = {"embed_frozen": True}
+    records = [
+        record
+        for seed in range(3)
+        for record in (
+            solved(seed, 2.0 + seed / 100), plain(True, seed, 2.1 + seed / 90), plain(False, seed, 1.9),
+            plain(False, seed, 1.8 + seed / 80),
+        )
+    ]  # fmt: skip
+    for record in records[3::4]:
+        record.config["model"] |= frozen
+    comparison = compare(collected(*records))
+    cells = [
+        (group.values["matching"], arm, found.difference.num_cells)
+        for group in comparison.groups
+        for arm, found in group.differences.items()
+    ]
+    frozen_arm = "untied, embed_frozen true"
+    assert cells == [
+        ("width", "tied", 3), ("width", frozen_arm, 3), ("params", "tied", 3), ("params", frozen_arm, 3),
+    ]  # fmt: skip
+
+
+def test_tied_and_untied_sizes_that_were_both_solved_are_not_paired() -> None:
+    records = [
+        solved(0, 2.0),
+        solved(0, 1.9, tied=False, embed_dim=96),
+        plain(True, 0, 2.1),
+        plain(False, 0, 2.0),
+    ]
+    comparison = compare(collected(*records))
+    assert seen(comparison) == {
+        "width": {"tied": 0.1, "untied": 1},
+        "params": {"tied": 0.0, "untied": 1},
+        "params, untied adjusted": {"tied": 0.2, "untied": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("matching", "name"),
+    [
+        ({"axis": "params", "adjusted": "tied", "by": "width"}, "params"),
+        ({"axis": "params", "adjusted": "tied", "by": "depth"}, "params by depth"),
+        ({"axis": "flops", "adjusted": "untied", "by": "depth"}, "flops by depth, untied adjusted"),
+        ({"axis": "time", "adjusted": "tied", "by": "depth"}, "time"),
+        ({"axis": "flops"}, "flops"),
+    ],
+)
+def test_an_axis_is_named_by_what_is_not_usual(matching: dict[str, str], name: str) -> None:
+    assert axis_name(matching) == name
+
+
+def test_axes_are_ordered_from_equal_width_on() -> None:
+    names = ["time", "params, untied adjusted", "flops", "width", "params by depth", "params"]
+    assert sorted(names, key=axis_rank) == [
+        "width", "params", "params by depth", "params, untied adjusted", "flops", "time",
+    ]  # fmt: skip
