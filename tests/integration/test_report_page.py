@@ -124,6 +124,16 @@ def test_a_page_with_every_section_reads_at_every_width(browser, drawn_study, wi
     assert seen["num_figures"] == 7
 
 
+def test_nothing_is_cut_off_on_paper(browser, drawn_study) -> None:
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        seen = look(browser, drawn_study, 1000, unfold=True)
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert seen["scroll_width"] <= 1000
+    assert seen["overlaps"] == []
+
+
 @pytest.mark.slow
 def test_real_runs_become_a_page_and_figures(browser, runs, tielab, tmp_path) -> None:
     done = tielab("report", runs, "--html", "page.html", "--figures", "figures")

@@ -21,7 +21,7 @@ from tielab.report.wording import one_line
 TEMPLATE, STYLE_SHEET = "page.html.jinja", "page.css"
 WIDE = 4.7
 """Inches: a panel that is wider scrolls in a box of its own on a phone instead of becoming illegible."""
-LISTED = 12
+LISTED = 8
 """More verdicts are folded away behind their summary, and more notes behind these."""
 
 

@@ -158,7 +158,7 @@ def test_commands_can_be_pasted_whatever_the_folder_is_called(tmp_path: Path) ->
 def test_many_verdicts_and_notes_are_folded_and_few_are_not() -> None:
     records = [make_record(tied=tied, vocab_size=size) for tied in (True, False) for size in (512, 1024)]
     plain = compare(collected(*records))
-    few = replace(plain, verdicts=["v"] * 12, notes=[f"note {i}" for i in range(12)])
-    many = replace(plain, verdicts=["v"] * 13, notes=[f"note {i}" for i in range(15)])
+    few = replace(plain, verdicts=["v"] * 8, notes=[f"note {i}" for i in range(8)])
+    many = replace(plain, verdicts=["v"] * 9, notes=[f"note {i}" for i in range(11)])
     assert not {"Setting by setting", "3 more"} & set(Seen(page(few)).texts)
-    assert {"Setting by setting", "3 more", "note 14"} <= set(Seen(page(many)).texts)
+    assert {"Setting by setting", "3 more", "note 10"} <= set(Seen(page(many)).texts)
