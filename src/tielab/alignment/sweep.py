@@ -9,7 +9,7 @@ from tielab.alignment.runs import description, differences, differing_keys
 from tielab.errors import RequestError
 from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun, collect_runs
-from tielab.report.settings import seeds_of
+from tielab.report.settings import seeds_of, study_phase
 
 
 def align_sweep(folder: Path, checkpoint: str, min_count: int) -> Results:
@@ -46,13 +46,13 @@ def align_sweep(folder: Path, checkpoint: str, min_count: int) -> Results:
 
 
 def _arms(folder: Path, collected: list[CollectedRun]) -> dict[str, list[CollectedRun]]:
-    """The finished runs by arm, of repeated ones the last.
+    """The finished runs by arm, of repeated ones the last; not those that only chose a learning rate.
 
     Untied arms come first, so that the linear maps lead from them to the tied one, as in Lopardo et al. 2026.
     """
     arms: dict[str, list[CollectedRun]] = {}
     for run in collected:
-        if run.record.finished:
+        if run.record.finished and study_phase(run.record) != "tune":
             arms.setdefault(arm_of(run), []).append(run)
     if not arms:
         raise RequestError(f"{folder} has no finished run; finish one with tielab resume {folder}")

@@ -136,7 +136,7 @@ class Bench:
         data, settings = self.config["data"], self.config["trainer"]
         task = LanguageModelTask(
             build_model(self.config["model"], self.prepared.tokenizer), self.config["optimizer"],
-            self.config["schedule"], num_steps=num_steps, content_hash="", identity={},
+            self.config["schedule"], num_steps=num_steps, content_hash="", num_words=0, identity={},
             tokens_per_step=data["batch_size"] * data["block_size"], seed=self.config["seed"],
         )  # fmt: skip
         trainer = L.Trainer(
