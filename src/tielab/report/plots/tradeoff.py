@@ -163,6 +163,7 @@ def _draw_costs(
             (mark,) = axes.plot(median(measured), y, **style.points())
             hint(mark, f"{', '.join(filter(None, (rows[row], arm)))}: {count_text(median(measured))} {axis}")
     axes.grid(visible=False, axis="y")
+    axes.margins(x=0.06)
     axes.set_xlim(left=0)
     plain_ticks(axes.xaxis)
     axes.set_xlabel(axis)
