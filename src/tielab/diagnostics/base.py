@@ -121,17 +121,22 @@ class Diagnostic(L.Callback):
         self.track.load_state_dict(state_dict["track"])
 
 
+def check_count(diagnostic: Diagnostic, argument: str, value: Any) -> None:
+    """Raise RequestError unless an argument is a whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise RequestError(f"{diagnostic.name}: {argument}={value} must be a whole number of at least 1")
+
+
 class SteppedDiagnostic(Diagnostic):
     """One that measures at the first optimizer step, every ``every_n_steps``-th and the last.
 
     Raises:
-        RequestError: every_n_steps < 1.
+        RequestError: every_n_steps is no whole number of at least 1.
     """
 
     def __init__(self, every_n_steps: int) -> None:
         super().__init__()
-        if every_n_steps < 1:
-            raise RequestError(f"{self.name}: every_n_steps={every_n_steps} must be at least 1")
+        check_count(self, "every_n_steps", every_n_steps)
         self.every_n_steps = every_n_steps
 
     def is_due(self, step: int, num_steps: int) -> bool:

@@ -143,7 +143,8 @@ class Bench:
             accelerator=settings["accelerator"], devices=1, precision=settings["precision"], max_epochs=1,
             deterministic=settings["deterministic"], max_steps=num_steps, num_sanity_val_steps=0,
             logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-            callbacks=[ValidateAt(num_steps, num_validations), timed],
+            limit_val_batches=1.0 if num_validations else 0,
+            callbacks=[ValidateAt(num_steps, max(1, num_validations)), timed],
         )  # fmt: skip
         trainer.fit(task, TextDataModule(data, self.prepared, num_steps))
         return timed
@@ -153,7 +154,7 @@ class Bench:
         changed = copy.copy(diagnostic)
         changed.every_n_steps = every_n_steps
         # One pair more: the last step of a training is always measured.
-        timed = self.train(changed, 2 * (WARMUP_PAIRS + num_pairs + 1), 1)
+        timed = self.train(changed, 2 * (WARMUP_PAIRS + num_pairs + 1), 0)
         steps = range(2 * WARMUP_PAIRS, 2 * (WARMUP_PAIRS + num_pairs))
         watched, plain = (
             [timed.step_seconds[step] for step in steps if timed.watched(step) is seen]
@@ -183,7 +184,7 @@ class Bench:
 
     def times(self, num_pairs: int) -> tuple[float, float]:
         """Seconds of one step, and of one validation, without any diagnostic."""
-        timed = self.train(Diagnostic(), 2 * (WARMUP_PAIRS + num_pairs), 2)
+        timed = self.train(Diagnostic(), 2 * (WARMUP_PAIRS + num_pairs), 1)
         steps = timed.step_seconds[2 * WARMUP_PAIRS :]
         return float(np.median(steps)), float(np.median(timed.validation_seconds))
 

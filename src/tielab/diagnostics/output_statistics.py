@@ -16,8 +16,7 @@ from torchmetrics.functional.classification import binary_calibration_error
 
 from tielab.data.datamodule import TextDataModule
 from tielab.data.windows import cut
-from tielab.diagnostics.base import Measurement, ValidationDiagnostic, matrix, single
-from tielab.errors import RequestError
+from tielab.diagnostics.base import Measurement, ValidationDiagnostic, check_count, matrix, single
 from tielab.models.minigpt import MiniGPT
 from tielab.training.task import LanguageModelTask
 
@@ -102,7 +101,7 @@ class OutputStatistics(ValidationDiagnostic):
         num_windows: how many windows of block_size tokens; each process of a run scores them all.
 
     Raises:
-        RequestError: num_windows < 1.
+        RequestError: num_windows is no whole number of at least 1.
     """
 
     name = "output_statistics"
@@ -110,8 +109,7 @@ class OutputStatistics(ValidationDiagnostic):
 
     def __init__(self, num_windows: int):
         super().__init__()
-        if num_windows < 1:
-            raise RequestError(f"{self.name}: num_windows={num_windows} must be at least 1")
+        check_count(self, "num_windows", num_windows)
         self.num_windows = num_windows
 
     def measure(self, trainer: L.Trainer, task: LanguageModelTask) -> Measurement:

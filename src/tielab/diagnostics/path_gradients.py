@@ -56,10 +56,10 @@ class ModuleGradient:
         if output.grad_fn is None:
             return  # a frozen table, or an evaluation
         again = module.forward(*(tensor.detach() for tensor in inputs))
-        weight = matrix(module)
+        weight, place = matrix(module), output.output_nr  # a hook that holds the output keeps the graph alive
 
         def add(gradients: Sequence[Tensor]) -> None:
-            gradient = gradients[output.output_nr]
+            gradient = gradients[place]
             self.activation_energy += gradient.square().sum(dtype=torch.float64)
             self.total += torch.autograd.grad(again, weight, gradient)[0]
 

@@ -113,10 +113,11 @@ def test_diagnostics_of_a_diverged_run_do_not_hide_it():
     json.dumps([diagnostic.summary() for diagnostic in found], allow_nan=False)
 
 
+@pytest.mark.parametrize("value", [0, 2.5, "25", True])
 @pytest.mark.parametrize("kind", [PathGradients, RowUpdates, WeightChange, OutputStatistics])
-def test_an_interval_below_1_is_refused(kind):
-    with pytest.raises(RequestError, match=r"=0 must be at least 1"):
-        kind(0)
+def test_an_interval_that_is_no_whole_number_of_at_least_1_is_refused(kind, value):
+    with pytest.raises(RequestError, match=rf"={value} must be a whole number of at least 1"):
+        kind(value)
 
 
 def test_measured_steps_are_the_first_the_multiples_and_the_last():

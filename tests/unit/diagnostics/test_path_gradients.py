@@ -1,5 +1,7 @@
 """The gradients by path are exact, and measuring them changes no bit of the training."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -149,6 +151,17 @@ def test_a_scaled_gradient_counts_as_it_reaches_the_matrix():
     model.loss(*text()).backward()
     gradient = model.token_embed.weight.grad
     assert (lookup.total + head.total - gradient).abs().max() < 1e-6 * gradient.abs().max()
+
+
+def test_a_watched_step_leaves_no_graph_behind():
+    model = MiniGPT(V, T, 32, 1, 4, 32)
+    watched = [ModuleGradient(module) for module in (model.token_embed, model.lm_head)]
+    outputs = []
+    for module in (model.token_embed, model.lm_head):
+        module.register_forward_hook(lambda *given: outputs.append(weakref.ref(given[-1])))
+    model.loss(*text()).backward()
+    assert [output() for output in outputs] == [None, None]
+    assert all(part.total.any() for part in watched)
 
 
 class ThirdUse(MiniGPT):
