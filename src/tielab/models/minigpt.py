@@ -231,7 +231,7 @@ class MiniGPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
     def penalty(self) -> Tensor | None:
-        """lambda ||A||, the Frobenius norm of the learned head map (Press & Wolf 2017, section 3.3).
+        """lambda ||A||, the Frobenius norm of the learned head map (Press & Wolf 2017).
 
         None without one or with lambda = 0. It is a part of what is trained on, never of a loss that is
         reported.
