@@ -53,7 +53,7 @@ def _check_values(model: dict[str, Any], changed: dict[str, Any]) -> None:
 def _check_tied(changed: dict[str, Any]) -> None:
     own = "belongs to a head with a matrix of its own, found model.tied=true; "
     _refuse(changed, "model.head_init_std", own + "set model.embed_init_std or model.tied=false")
-    if "model.untie_at" not in changed:
+    if changed.get("model.untie_at", 1.0) == 1:
         rate = "set optimizer.embedding_learning_rate_scale, model.tied=false or model.untie_at"
         _refuse(changed, "optimizer.head_learning_rate_scale", own + rate)
     frozen = "would freeze the head too, found model.tied=true; set model.tied=false"

@@ -118,6 +118,10 @@ WRONG = [
     ("tying=untie_late model.head_init_std=0.1", "model.head_init_std=0.1 belongs to a head with a matrix"),
     ("model.embed_frozen=true", "model.embed_frozen=true would freeze the head too, found model.tied=true"),
     ("tying=untied model.head_map=linear", "model.head_map=linear belongs to a shared matrix, found"),
+    (
+        "model.untie_at=1 optimizer.head_learning_rate_scale=3",
+        "optimizer.head_learning_rate_scale=3.0 belongs to",
+    ),
     ("tying=untied model.untie_at=0.5", "model.untie_at=0.5 belongs to a shared matrix, found model.tied=f"),
     ("model.head_map_rank=4", "model.head_map_rank=4 needs model.head_map=linear, found none"),
     ("tying=rotated model.head_map_rank=4", "model.head_map_rank=4 needs model.head_map=linear, found rot"),

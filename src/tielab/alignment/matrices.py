@@ -4,6 +4,7 @@ V vocabulary, D width. What is compared is what the network does with a token, n
 vector that token k enters with, and the vector whose product with the last hidden state is token k's logit.
 """
 
+import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +42,12 @@ def output_vectors(model: MiniGPT) -> Matrix:
     """The gradient of each token's logit with respect to the final hidden state: (V, D).
 
     The head is affine in that state, so scoring the unit vectors and taking out what zero scores gives it,
-    whatever maps, permutations or biases lie between.
+    whatever maps, permutations or biases lie between; in double precision, in which a bias leaves no trace.
     """
+    double = copy.deepcopy(model).double()
     width = model.position_embed.embedding_dim
-    scores = model.logits(torch.cat([torch.eye(width), torch.zeros(1, width)]))  # (D + 1, V)
+    states = torch.cat([torch.eye(width), torch.zeros(1, width)]).double()
+    scores = double.logits(states)  # (D + 1, V)
     return _as_matrix((scores[:-1] - scores[-1]).T)
 
 
@@ -154,6 +157,17 @@ def _check_same_text(run: CollectedRun, prepared: Prepared) -> None:
             f"{run.folder} was trained on text with corpus_hash {trained_on}, found {found}; "
             "put the old text back, or give --min-count 0 to compare all rows"
         )
+
+
+def check_same_ends(runs: list[TokenRun]) -> None:
+    """Raise RequestError unless all runs of one arm have one matrix, or all have two."""
+    for run in runs[1:]:
+        if run.matrices.keys() != runs[0].matrices.keys():
+            one, two = (
+                f"{r.folder} has {'two matrices' if len(r.matrices) > 1 else 'one matrix'}"
+                for r in (runs[0], run)
+            )
+            raise RequestError(f"{one}, {two}: one was split already; compare with --checkpoint last")
 
 
 def _with_rows(run: TokenRun, kept: Rows) -> TokenRun:

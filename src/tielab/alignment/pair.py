@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tielab.alignment.matrices import INPUT, OUTPUT, TokenRun, load_token_runs
+from tielab.alignment.matrices import INPUT, OUTPUT, TokenRun, check_same_ends, load_token_runs
 from tielab.alignment.results import Kind, Name, Plan, Results, rows_of
 from tielab.alignment.runs import (
     description,
@@ -108,6 +108,7 @@ def _add_pair(plan: Plan, runs: list[TokenRun], whiches: list[str]) -> None:
 
 
 def _add_repeated(plan: Plan, run: TokenRun, which: str, repetitions: list[TokenRun]) -> None:
+    check_same_ends([run, *repetitions])
     for end, matrix in run.matrices.items():
         pairs = [(matrix, one.matrices[end]) for one in repetitions]
         plan.repeated[Name(run.arm, end, which)] = pairs

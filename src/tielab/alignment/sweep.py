@@ -3,7 +3,7 @@
 from itertools import combinations, product
 from pathlib import Path
 
-from tielab.alignment.matrices import INPUT, OUTPUT, TokenRun, load_token_runs
+from tielab.alignment.matrices import INPUT, OUTPUT, TokenRun, check_same_ends, load_token_runs
 from tielab.alignment.results import Kind, Name, Pairs, Plan, Results, rows_of
 from tielab.alignment.runs import description, differences, differing_keys
 from tielab.errors import RequestError
@@ -23,6 +23,8 @@ def align_sweep(folder: Path, checkpoint: str, min_count: int) -> Results:
     runs = [run for arm in arms.values() for run in arm]
     loaded = load_token_runs(runs, checkpoint, min_count)
     tokens = [[loaded.runs[run.folder] for run in arm] for arm in arms.values()]
+    for arm_runs in tokens:
+        check_same_ends(arm_runs)
     plan = Plan(notes=differences(runs))
     if len(runs) < len(collected):
         plan.notes.append(

@@ -195,7 +195,10 @@ def matrix(module: nn.Module) -> nn.Parameter:
 
 
 def matrices(model: MiniGPT) -> dict[str, nn.Parameter]:
-    """``embedding``: the input matrix, also of a tied model; ``head``: the output matrix if it is another."""
+    """``embedding``: the input matrix, also of a tied model; ``head``: the output matrix if it is another.
+
+    The rows of a permuted model's matrix stand for the ids that the head scores with them.
+    """
     found = {"embedding": matrix(model.token_embed), "head": matrix(model.lm_head)}
     if found["head"] is found["embedding"]:
         del found["head"]

@@ -234,7 +234,8 @@ class MiniGPT(nn.Module):
         """lambda ||A||, the Frobenius norm of the learned head map (Press & Wolf 2017).
 
         None without one or with lambda = 0. It is a part of what is trained on, never of a loss that is
-        reported.
+        reported. This is the form of the paper, beside a mean over tokens; the authors' code has the squared
+        norm beside a sum over unrolled steps, and there the same lambda weighs less.
         """
         if not self.head_map_penalty:
             return None

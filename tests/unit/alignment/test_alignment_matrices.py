@@ -47,6 +47,12 @@ def test_a_scale_of_the_inputs_leaves_one_matrix():
     assert np.allclose(input_vectors(model), 8 * output_vectors(model))
 
 
+def test_a_tied_model_with_a_bias_has_one_matrix():
+    model = network(tied=True, output_bias=True)
+    nn.init.normal_(model.lm_head.bias)
+    assert list(token_matrices(model)) == [""]
+
+
 def test_a_bias_is_no_part_of_the_matrix():
     model = network(tied=False, output_bias=True)
     nn.init.normal_(model.lm_head.bias, std=100.0)

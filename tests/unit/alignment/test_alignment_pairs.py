@@ -8,12 +8,11 @@ import pytest
 import yaml
 
 from tielab.alignment import matrices, sweep
-from tielab.alignment.matrices import TokenRun, frequent_rows
+from tielab.alignment.matrices import TokenRun, check_same_ends, frequent_rows
 from tielab.alignment.results import Plan
 from tielab.alignment.runs import repeats
 from tielab.errors import RequestError
 from tielab.record import Record
-from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun
 
 
@@ -39,7 +38,6 @@ def test_a_repetition_differs_in_its_seeds_alone_and_in_that_of_the_weights_for_
     assert not repeats(record(seed=0), record(seed=1, model_seed=0))
     assert not repeats(record(seed=0), record(seed=1, tied=False))
     assert not repeats(record(seed=0, embed_dim=32), record(seed=1, embed_dim=64))
-    assert arm_of(record(tied=False)) == "untied"
 
 
 def test_runs_that_began_alike_do_not_meet():
@@ -54,6 +52,12 @@ def test_runs_that_began_alike_do_not_meet():
     }
     repeated = {str(name): numbers(pairs) for name, pairs in plan.repeated.items()}
     assert repeated == {"untied in": [(0.1, 3.1), (0.1, 3.1)], "untied out": [(0.2, 3.2), (0.2, 3.2)]}
+
+
+def test_runs_of_one_arm_that_are_split_and_not_split_are_refused():
+    runs = [token_run("tied, untie_at 0.667", 0, "in", "out"), token_run("tied, untie_at 0.667", 1, "")]
+    with pytest.raises(RequestError, match="has two matrices, .* has one matrix: one was split already"):
+        check_same_ends(runs)
 
 
 def test_two_arms_meet_across_seeds():

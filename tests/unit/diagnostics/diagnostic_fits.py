@@ -6,6 +6,7 @@ import lightning.pytorch as L
 import numpy as np
 import torch
 
+import fits
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import TokenSplit
 from tielab.models.minigpt import MiniGPT
@@ -16,32 +17,11 @@ from tielab.training.throughput import ThroughputMeter, TrainingClock
 V, D, T, B = 64, 32, 8, 4
 NUM_USED = 50
 """Ids from here on never occur."""
-OPTIMIZER = {
-    "learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
-    "embedding_weight_decay": 0.0, "gradient_clip_norm": 0.1, "fused": True,
-    "embedding_learning_rate_scale": 1.0, "head_learning_rate_scale": 1.0,
-}  # fmt: skip
-SCHEDULE = {"warmup_fraction": 0.1, "final_fraction": 0.1}
+OPTIMIZER = fits.OPTIMIZER | {"gradient_clip_norm": 0.1}
 WINDOWS = {
     "block_size": T, "stride": T, "eval_stride": T, "batch_size": B, "eval_batch_size": 8, "num_workers": 0,
     "seed": 0, "train_tokens": None,
 }  # fmt: skip
-
-
-class RowLogger(L.loggers.logger.Logger):
-    """Keeps every logged row."""
-
-    name = version = ""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-
-    def log_hyperparams(self, *args, **kwargs):
-        pass
-
-    def log_metrics(self, metrics, step=None):
-        self.rows.append({"step": step, **metrics})
 
 
 def split(num_tokens, seed):
@@ -50,7 +30,12 @@ def split(num_tokens, seed):
     draw = np.random.default_rng(seed)
     tokens = draw.choice(NUM_USED, num_tokens, p=chances / chances.sum()).astype(np.uint16)
     return TokenSplit(
-        tokens=tokens, num_documents=1, num_tokens=num_tokens, num_bytes=num_tokens, content_hash=""
+        tokens=tokens,
+        num_documents=1,
+        num_tokens=num_tokens,
+        num_bytes=num_tokens,
+        num_scored_words=100,
+        content_hash="",
     )
 
 
@@ -70,11 +55,11 @@ class Fit:
     ):  # fmt: skip
         self.model = model or MiniGPT(V, T, D, 1, 4, 32, tied=tied)
         self.task = LanguageModelTask(
-            self.model, OPTIMIZER, SCHEDULE, num_steps=num_steps, tokens_per_step=B * T, content_hash="",
-            identity={"model.tied": tied}, seed=0,
+            self.model, OPTIMIZER, fits.SCHEDULE, num_steps=num_steps, tokens_per_step=B * T, content_hash="",
+            num_words=100, identity={"model.tied": tied}, seed=0,
         )  # fmt: skip
         self.data = TextDataModule(WINDOWS, prepared(), num_steps)
-        self.logger = RowLogger()
+        self.logger = fits.RowLogger()
         timer = TrainingClock(1)
         meter = ThroughputMeter(timer, 2, 0)
         self.trainer = L.Trainer(
