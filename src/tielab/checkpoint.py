@@ -9,11 +9,11 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT
+from tielab.models.tying import untie
 from tielab.record import written_whole
-from tielab.training.task import CHECKPOINT_KEY, check_identity
+from tielab.training.task import CHECKPOINT_KEY, STATE_PREFIX, check_identity, is_split
+from tielab.training.untie import HEAD_NAME
 from tielab.trust import is_within
-
-STATE_PREFIX = "model."
 
 
 class WholeCheckpointIO(TorchCheckpointIO):
@@ -88,21 +88,25 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_weights(model: MiniGPT, checkpoint: dict[str, Any]) -> None:
-    """Copy a checkpoint's weights into a model of the same shape and tie.
+    """Copy a checkpoint's weights into a model of the same shape and tie, split if they are.
 
     Raises:
         RequestError: a tensor is missing, too many, or of another shape.
     """
     check_weights(model, checkpoint)
     state = checkpoint["state_dict"]
+    if is_split(model, state):
+        untie(model)
     model.load_state_dict({k.removeprefix(STATE_PREFIX): v for k, v in state.items()}, strict=True)
 
 
 def check_weights(model: MiniGPT, checkpoint: dict[str, Any]) -> None:
-    """Raise RequestError unless a checkpoint holds exactly the tensors of a model."""
+    """Raise RequestError unless a checkpoint holds exactly a model's tensors, split or not."""
     state = checkpoint.get("state_dict")
     found = {k: _shape(v) for k, v in state.items()} if isinstance(state, dict) else {}
     expected = {f"{STATE_PREFIX}{k}": _shape(v) for k, v in model.state_dict().items()}
+    if isinstance(state, dict) and is_split(model, state):
+        expected[f"{STATE_PREFIX}{HEAD_NAME}"] = _shape(model.token_embed.weight)
     for name in [*expected, *found]:
         if found.get(name) != expected.get(name):
             raise RequestError(

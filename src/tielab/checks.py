@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 
 from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, Config, lookup, suggest_key
 from tielab.errors import RequestError
+from tielab.scheme_checks import check_scheme
 from tielab.slots import num_gpus
 
 
@@ -29,6 +30,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_ranges(config)
     _check_bounds(config)
     _check_model(config["model"], config["data"])
+    check_scheme(config)
     _check_data(config["data"])
     _check_sharding(config["trainer"], config["model"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
@@ -65,13 +67,16 @@ POSITIVE_KEYS = (
     "trainer.devices", "trainer.num_nodes", "trainer.tensor_parallel_size", "trainer.num_threads",
     "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
     "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale", "parallel_jobs",
+    "optimizer.embedding_learning_rate_scale", "optimizer.head_learning_rate_scale",
 )  # fmt: skip
 OPTIONAL_POSITIVE_KEYS = (
     "model.vocab_size", "model.init_std", "data.tokenizer.vocab_size", "optimizer.gradient_clip_norm",
+    "model.embed_init_std",
 )  # fmt: skip
 NOT_NEGATIVE_KEYS = (
     "seed", "data.seed", "model.seed", "data.num_workers",
     "optimizer.weight_decay", "optimizer.embedding_weight_decay",
+    "model.head_map_penalty", "model.embed_gradient_scale",
 )  # fmt: skip
 FRACTION_KEYS = (
     "model.dropout", "schedule.warmup_fraction", "schedule.final_fraction",

@@ -69,6 +69,15 @@ class Document(Enum):
     paragraph = "paragraph"
 
 
+class HeadMap(Enum):
+    """What the final hidden states pass before the head's matrix scores them."""
+
+    none = "none"
+    linear = "linear"
+    permutation = "permutation"
+    rotation = "rotation"
+
+
 # What becomes of a sweep when one of its jobs fails; not a class, since continue is a word of Python's.
 OnFailure = Enum("OnFailure", {"continue": "continue", "stop": "stop"})
 
@@ -144,6 +153,26 @@ class ModelConfig:
     init_std: float | None = MISSING
     """Standard deviation of every weight at the start; null: min(0.02, 2.56 / embed_dim)."""
     seed: int = MISSING
+    head_map: HeadMap = MISSING
+    """``linear``: a learned map A of the hidden state; ``permutation``: W = Pi S, with a fixed random order
+    of the rows; ``rotation``: W = S Q, with a fixed random orthogonal Q. Of tied models."""
+    head_map_rank: int | None = MISSING
+    """r of a linear map D -> r -> D, less than ``embed_dim``; null: a square one."""
+    head_map_penalty: float = MISSING
+    """lambda >= 0: lambda ||A|| (Frobenius) is added to what is trained on, to no loss that is reported."""
+    embed_rank: int | None = MISSING
+    """r of a factorised embedding V x r times r x D at both ends, less than ``embed_dim``; null: whole."""
+    embed_gradient_scale: float = MISSING
+    """At least 0; multiplies the gradient that reaches the matrix through the lookup."""
+    embed_frozen: bool = MISSING
+    """True: the input table stays at its initial values; of untied models."""
+    embed_init_std: float | None = MISSING
+    """Standard deviation of looked-up vectors' entries at the start; null: ``init_std``."""
+    head_init_std: float | None = MISSING
+    """That of the rows an untied head scores with, at least 0; null: ``init_std``."""
+    untie_at: float | None = MISSING
+    """In [0, 1]: tied until that share of the steps, then split, with the optimizer's state copied; 0 before
+    the first step, 1 never."""
 
 
 @dataclass
@@ -196,6 +225,10 @@ class OptimizerConfig:
     """For token embedding, position embedding and LM head, in both arms."""
     gradient_clip_norm: float | None = MISSING
     fused: bool = MISSING
+    embedding_learning_rate_scale: float = MISSING
+    """Multiplies the learning rate of the token embedding's matrix; tied, of the shared one."""
+    head_learning_rate_scale: float = MISSING
+    """Multiplies that of an untied head's matrix."""
 
 
 @dataclass
@@ -329,6 +362,24 @@ PLACEMENT_KEYS = (
 )
 """Keys that say where a step is computed: they decide the rounding, and what dropout drops."""
 
+SCHEME_DEFAULTS: dict[str, Any] = {
+    "model.embed_scale": 1.0,
+    "model.head_map": "none",
+    "model.head_map_rank": None,
+    "model.head_map_penalty": 0.0,
+    "model.embed_rank": None,
+    "model.embed_gradient_scale": 1.0,
+    "model.embed_frozen": False,
+    "model.embed_init_std": None,
+    "model.head_init_std": None,
+    "model.untie_at": None,
+    "optimizer.embedding_learning_rate_scale": 1.0,
+    "optimizer.head_learning_rate_scale": 1.0,
+}
+"""The keys that make a plainly tied or untied model another one, with the values that do not."""
+SCHEME_KEYS = ("model.tied", *SCHEME_DEFAULTS)
+"""The keys whose values together are a tying scheme."""
+
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
 FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 STRATEGIES = ("auto", "ddp", "fsdp")
@@ -404,6 +455,7 @@ def threads_per_process(num_processes: int, parallel_jobs: int = 1) -> int:
 # On import, since a process that another launcher starts for a job composes before it calls anything of
 # ours. Cached, since Hydra hands the cache of the sweep's config to its jobs: one folder for all.
 OmegaConf.register_new_resolver("tielab.threads", threads_per_process, replace=True)
+OmegaConf.register_new_resolver("tielab.sqrt", lambda number: number**0.5, replace=True)
 OmegaConf.register_new_resolver("tielab.product", lambda a, b: a * b, replace=True)
 OmegaConf.register_new_resolver(
     "tielab.gpus", lambda accelerator, n: n if accelerator == "gpu" else None, replace=True

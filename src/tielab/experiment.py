@@ -142,7 +142,7 @@ class Fit:
         settings = config["trainer"]
         self.clock = TrainingClock(settings["log_every_n_steps"] * settings["accumulate_grad_batches"])
         self.throughput = ThroughputMeter(self.clock, settings["log_every_n_steps"], WARMUP_STEPS)
-        self.guard = TieGuard(config["model"]["tied"])
+        self.guard = TieGuard(config["model"]["tied"], self.task.untie_step)
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.config["data"])

@@ -101,9 +101,11 @@ class Record:
     num_processes: int | None = None
     """Counted by an all-reduce of ones, not read from the config."""
     tie_observed: bool | None = None
-    """Whether head and embedding were one Parameter at every check."""
+    """Whether head and embedding were one Parameter at every check; of a model with ``untie_at`` at every one
+    before the split, and two at every later one."""
     parameters: dict[str, int] = field(default_factory=dict)
-    """token_embedding, position_embedding, blocks, final_norm, head, total (unique parameters)."""
+    """token_embedding, position_embedding, blocks, final_norm, head, total (unique parameters), at the end of
+    the training: a model that is split has two matrices."""
     flops_per_token: dict[str, int] = field(default_factory=dict)
     """forward, train."""
     matching: dict[str, Any] | None = None

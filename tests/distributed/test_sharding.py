@@ -18,7 +18,8 @@ pytestmark = pytest.mark.distributed
 
 OPTIMIZER = {
     "learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
-    "embedding_weight_decay": 0.0, "fused": True,
+    "embedding_weight_decay": 0.0, "fused": True, "embedding_learning_rate_scale": 1.0,
+    "head_learning_rate_scale": 1.0,
 }  # fmt: skip
 CASES = [(vocab_size, tied, parts) for vocab_size in (7, 61) for tied in (True, False) for parts in (1, 2)]
 """Vocabularies that two processes cannot share evenly, arms, tensor-parallel sizes."""

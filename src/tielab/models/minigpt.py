@@ -1,6 +1,6 @@
 """MiniGPT: a small GPT-2-shaped language model whose head may share the token embedding.
 
-B batch, T positions, D width (embed_dim), V vocabulary (vocab_size), L blocks, H heads.
+B batch, T positions, D width (embed_dim), V vocabulary (vocab_size), L blocks, r rank.
 """
 
 import hashlib
@@ -9,56 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tielab.models.blocks import Block
+from tielab.models.ends import LowRankMap, Rotation, SquareMap, build_head_map
 from tielab.models.tying import TiedHead
-
-
-class Attention(nn.Module):
-    """Causal self-attention over (B, T, D)."""
-
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float):
-        super().__init__()
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.query_key_value = nn.Linear(embed_dim, 3 * embed_dim)
-        self.out = nn.Linear(embed_dim, embed_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        B, T, D = x.shape
-        qkv = self.query_key_value(x).view(B, T, 3, self.num_heads, D // self.num_heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, T, D / H)
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        out: Tensor = self.out(mixed.transpose(1, 2).reshape(B, T, D))
-        return F.dropout(out, self.dropout, self.training)
-
-
-class MLP(nn.Module):
-    """Two linear maps with a GELU between them, position by position."""
-
-    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float):
-        super().__init__()
-        self.dropout = dropout
-        self.up = nn.Linear(embed_dim, hidden_dim)
-        self.down = nn.Linear(hidden_dim, embed_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)
-
-
-class Block(nn.Module):
-    """A pre-LayerNorm transformer block (B, T, D) -> (B, T, D)."""
-
-    def __init__(self, embed_dim: int, num_heads: int, hidden_dim: int, dropout: float):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(embed_dim)
-        self.attention = Attention(embed_dim, num_heads, dropout)
-        self.norm2 = nn.LayerNorm(embed_dim)
-        self.mlp = MLP(embed_dim, hidden_dim, dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
 
 
 class MiniGPT(nn.Module):
@@ -78,10 +31,26 @@ class MiniGPT(nn.Module):
         init_std: of every matrix; None: min(0.02, 2.56 / D). GPT-2's 0.02 lets a wide tied model
             predict its own input: the logit of the current token grows like init_std * D.
         seed: of the initial weights.
+        head_map: what the final hidden states pass before the head's matrix W scores them: ``none``;
+            ``linear``, a learned map (Press & Wolf 2017); or a fixed random one that keeps a tied
+            matrix S from meaning the same at both ends: ``permutation`` of its rows, W = Pi S, or
+            ``rotation`` of its columns, W = S Q.
+        head_map_rank: r of a linear map D -> r -> D; None: D x D.
+        head_map_penalty: of Press & Wolf's projection regularisation, see ``penalty``.
+        embed_rank: r of matrices that are factorised into V x r and r x D at both ends (Lan et al.
+            2020); None: whole. Of a tied model both factors are shared.
+        embed_gradient_scale: multiplies the gradient that reaches the matrix through the lookup.
+        embed_frozen: the token embedding is not trained.
+        embed_init_std: of the entries of looked-up vectors; None: init_std.
+        head_init_std: of the entries of an untied head's vectors; None: init_std.
+        untie_at: share of the training after which a tied model is split; the training does it.
 
     Raises:
-        ValueError: embed_dim is not a multiple of num_heads.
+        ValueError: embed_dim is not a multiple of num_heads, or parts of a scheme exclude each other.
     """
+
+    row_of_id: Tensor | None
+    """(V,): the row in which an id is looked up; None: its own."""
 
     def __init__(
         self,
@@ -98,6 +67,15 @@ class MiniGPT(nn.Module):
         embed_scale: float = 1.0,
         init_std: float | None = None,
         seed: int = 0,
+        head_map: str = "none",
+        head_map_rank: int | None = None,
+        head_map_penalty: float = 0.0,
+        embed_rank: int | None = None,
+        embed_gradient_scale: float = 1.0,
+        embed_frozen: bool = False,
+        embed_init_std: float | None = None,
+        head_init_std: float | None = None,
+        untie_at: float | None = None,
     ):
         super().__init__()
         if embed_dim % num_heads:
@@ -105,25 +83,41 @@ class MiniGPT(nn.Module):
                 f"embed_dim {embed_dim} cannot be split over {num_heads} heads; "
                 f"choose a multiple of {num_heads}"
             )
+        if head_map_penalty and head_map != "linear":
+            raise ValueError(f"head_map_penalty {head_map_penalty} needs a linear head_map, found {head_map}")
         self.vocab_size = vocab_size
         self.block_size = block_size
         self.dropout = dropout
         self.tied = tied
         self.embed_scale = embed_scale
         self.init_std = min(0.02, 2.56 / embed_dim) if init_std is None else init_std
+        self.embed_init_std = self.init_std if embed_init_std is None else embed_init_std
+        self.head_init_std = self.init_std if head_init_std is None else head_init_std
+        self.head_map_penalty = head_map_penalty
+        self.embed_gradient_scale = embed_gradient_scale
+        self.untie_at = untie_at
         self.seed = seed
 
-        self.token_embed = nn.Embedding(vocab_size, embed_dim)
+        num_columns = embed_dim if embed_rank is None else embed_rank
+        self.token_embed = nn.Embedding(vocab_size, num_columns)
+        self.token_embed.weight.requires_grad_(not embed_frozen)
+        rows = torch.empty(vocab_size, dtype=torch.long) if head_map == "permutation" else None
+        self.register_buffer("row_of_id", rows, persistent=False)
+        embed_up = None if embed_rank is None else nn.Linear(embed_rank, embed_dim, bias=False)
+        self.embed_up = embed_up or nn.Identity()
         self.position_embed = nn.Embedding(block_size, embed_dim)
         self.blocks = nn.ModuleList(
             Block(embed_dim, num_heads, hidden_dim, dropout) for _ in range(num_layers)
         )
         self.final_norm = nn.LayerNorm(embed_dim)
+        self.head_map = build_head_map(
+            head_map, embed_dim, head_map_rank, embed_rank, embed_up if tied else None
+        )
         # The tie is made here and nowhere else.
         self.lm_head: nn.Module = (
-            TiedHead(self.token_embed, vocab_size, embed_dim, bias=output_bias)
+            TiedHead(self.token_embed, vocab_size, num_columns, bias=output_bias)
             if tied
-            else nn.Linear(embed_dim, vocab_size, bias=output_bias)
+            else nn.Linear(num_columns, vocab_size, bias=output_bias)
         )
         self.reset_parameters()
 
@@ -134,7 +128,6 @@ class MiniGPT(nn.Module):
         One shared generator would hand the untied head the numbers the tied model gives to its
         blocks, and the comparison would measure initialisation.
         """
-        residual_std = self.init_std / (2 * len(self.blocks)) ** 0.5
         for name, parameter in self.named_parameters():
             if parameter.is_meta:
                 continue
@@ -142,11 +135,38 @@ class MiniGPT(nn.Module):
                 is_norm_weight = "norm" in name and name.endswith("weight")
                 parameter.fill_(1.0 if is_norm_weight else 0.0)
             else:
-                is_residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
-                std = residual_std if is_residual else self.init_std
+                generator = named_generator(self.seed, name)
                 parameter.copy_(
-                    std * torch.randn(parameter.shape, generator=named_generator(self.seed, name))
+                    self._std(name, parameter) * torch.randn(parameter.shape, generator=generator)
                 )
+        self._reset_maps()
+
+    def _std(self, name: str, parameter: Tensor) -> float:
+        """Standard deviation of a matrix at the start.
+
+        The maps keep the scale of what they are given: hidden states of unit variance leave a low-rank
+        map with unit variance, and the product of two factors has the entries' standard deviation of
+        the V x D matrix it stands for. So the first loss stays near ln V.
+        """
+        if name == "token_embed.weight":
+            return self.embed_init_std
+        if name == "lm_head.weight":
+            return self.head_init_std
+        if name == "head_map.down.weight":
+            return float(parameter.shape[1] ** -0.5)
+        if name.startswith(("embed_up.", "head_map.")):
+            return float(min(parameter.shape) ** -0.5)
+        is_residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
+        return self.init_std / (2 * len(self.blocks)) ** 0.5 if is_residual else self.init_std
+
+    def _reset_maps(self) -> None:
+        if isinstance(self.head_map, SquareMap) and not self.head_map.weight.is_meta:
+            nn.init.eye_(self.head_map.weight)
+        if isinstance(self.head_map, Rotation) and not self.head_map.matrix.is_meta:
+            self.head_map.draw(named_generator(self.seed, "head_map.matrix"))
+        if self.row_of_id is not None and not self.row_of_id.is_meta:
+            order = torch.randperm(self.vocab_size, generator=named_generator(self.seed, "row_of_id"))
+            self.row_of_id.copy_(order)
 
     def hidden_states(self, input_ids: Tensor) -> Tensor:
         """Ids (B, T) to final normalised hidden states (B, T, D).
@@ -158,11 +178,26 @@ class MiniGPT(nn.Module):
         if self.block_size < T:
             raise ValueError(f"a sequence of {T} tokens exceeds block_size {self.block_size}")
         self._check_ids(input_ids)
-        x = self.token_embed(input_ids) * self.embed_scale + self.position_embed.weight[:T]
+        x = self._look_up(input_ids) * self.embed_scale + self.position_embed.weight[:T]
         x = F.dropout(x, self.dropout, self.training)
         for block in self.blocks:
             x = block(x)
         out: Tensor = self.final_norm(x)
+        return out
+
+    def _look_up(self, input_ids: Tensor) -> Tensor:
+        """Ids (B, T) to their vectors (B, T, D).
+
+        Of a permuted model the matrix stands in the head's order, and ids are looked up elsewhere: the
+        same scheme as a head that permutes the rows, without moving V x D numbers at every step.
+        """
+        rows = input_ids if self.row_of_id is None else self.row_of_id[input_ids]
+        vectors: Tensor = self.token_embed(rows)
+        if self.embed_gradient_scale != 1 and vectors.requires_grad:
+            vectors.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient * self.embed_gradient_scale
+            )
+        out: Tensor = self.embed_up(vectors)
         return out
 
     def _check_ids(self, input_ids: Tensor) -> None:
@@ -174,10 +209,14 @@ class MiniGPT(nn.Module):
             wrong = low if low < 0 else high
             raise ValueError(f"token id {wrong} is outside [0, vocab_size {self.vocab_size})")
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final hidden states (..., D) to logits (..., V)."""
+        out: Tensor = self.lm_head(self.head_map(hidden))
+        return out
+
     def forward(self, input_ids: Tensor) -> Tensor:
         """Ids (B, T) to logits (B, T, V)."""
-        logits: Tensor = self.lm_head(self.hidden_states(input_ids))
-        return logits
+        return self.logits(self.hidden_states(input_ids))
 
     def token_nats(self, input_ids: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of every target in nats: (B, T), (B, T) -> (B, T) float32."""
@@ -190,6 +229,18 @@ class MiniGPT(nn.Module):
         if targets is None:
             logits, targets = logits[:, :-1], input_ids[:, 1:]
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+    def penalty(self) -> Tensor | None:
+        """lambda ||A||, the Frobenius norm of the learned head map (Press & Wolf 2017, section 3.3).
+
+        None without one or with lambda = 0. It is a part of what is trained on, never of a loss that is
+        reported.
+        """
+        if not self.head_map_penalty:
+            return None
+        assert isinstance(self.head_map, SquareMap | LowRankMap)
+        norm: Tensor = torch.linalg.matrix_norm(self.head_map.matrix)
+        return self.head_map_penalty * norm
 
     @torch.no_grad()
     def generate(
@@ -209,7 +260,7 @@ class MiniGPT(nn.Module):
         """
         for _ in range(num_tokens):
             hidden = self.hidden_states(input_ids[:, -self.block_size :])
-            logits = self.lm_head(hidden[:, -1:])[:, 0].float()  # (B, V)
+            logits = self.logits(hidden[:, -1:])[:, 0].float()  # (B, V)
             if greedy:
                 next_ids = logits.argmax(dim=-1, keepdim=True)
             else:

@@ -61,6 +61,20 @@ class TiedHead(nn.Module):
         return F.linear(hidden, self.weight, self.bias)
 
 
+def is_tied(model: "MiniGPT") -> bool:
+    """Whether head and embedding are one parameter now, whatever was configured."""
+    return _matrix(model.lm_head) is _matrix(model.token_embed)
+
+
+def untie(model: "MiniGPT") -> None:
+    """Give the head of a tied model a matrix of its own that equals the shared one; its bias stays."""
+    vocab_size, num_columns = _matrix(model.token_embed).shape
+    head = nn.Linear(num_columns, vocab_size, bias=False, device="meta")  # draws no random numbers
+    head.weight = nn.Parameter(_matrix(model.token_embed).detach().clone())
+    head.bias = model.lm_head.bias  # type: ignore[assignment]
+    model.lm_head = head.train(model.lm_head.training)
+
+
 def tie_problem(model: "MiniGPT", tied: bool, optimized: Iterable[Tensor] | None = None) -> str | None:
     """What contradicts the configured tie, or None; names both parameters.
 
@@ -72,7 +86,8 @@ def tie_problem(model: "MiniGPT", tied: bool, optimized: Iterable[Tensor] | None
     Args:
         model: has modules ``token_embed`` and ``lm_head`` with a ``weight`` (V, D) each.
         tied: as configured.
-        optimized: the parameters the optimizer updates, if there is one yet.
+        optimized: the parameters the optimizer updates, if there is one yet; a frozen one must not be
+            among them.
     """
     problem = identity_problem(model, tied)
     if problem is not None:
@@ -81,10 +96,12 @@ def tie_problem(model: "MiniGPT", tied: bool, optimized: Iterable[Tensor] | None
     if optimized is not None:
         entries = [id(parameter) for parameter in optimized]
         counts = entries.count(id(embed_weight)), entries.count(id(head_weight))
-        if counts != (1, 1):
+        expected = int(embed_weight.requires_grad), int(head_weight.requires_grad)
+        if counts != expected:
+            wanted = f"{expected[0]} and {expected[1]}" if expected != (1, 1) else "1 each"
             return (
                 f"token_embed.weight has {counts[0]} optimizer entries and lm_head.weight {counts[1]}, "
-                f"expected 1 {'that both share' if tied else 'each'}"
+                f"expected {'1 that both share' if tied else wanted}"
             )
     if embed_weight.is_meta:
         return None

@@ -22,34 +22,49 @@ class TieGuard(L.Callback):
     Looks after the build (``Fit.run`` asks), after the strategy's set-up, after a checkpoint load,
     after the first step, at every validation, and at the end; in between, that the parameters are
     still the same or two, before every batch.
+
+    Args:
+        tied: as configured.
+        untie_step: a tied model must be one matrix for so many optimizer steps, and two from then on.
     """
 
-    def __init__(self, tied: bool):
+    def __init__(self, tied: bool, untie_step: int | None = None):
         self.tied = tied
+        self.untie_step = untie_step
         self.intact = True
         self.num_checks = 0
 
     @property
     def observed(self) -> bool | None:
-        """Whether the model was tied at every look; None if there was none."""
+        """Whether the model was tied at every look; None if there was none.
+
+        Of a model that is split in training: whether it was so up to the split, and untied after it.
+        """
         if self.num_checks == 0 and self.intact:
             return None
         return self.tied if self.intact else not self.tied
 
-    def check(self, model: MiniGPT, when: str, optimizers: Iterable[Optimizer] = ()) -> None:
-        """Raise BrokenTieError if the tie is not as configured."""
+    def check(
+        self, model: MiniGPT, when: str, optimizers: Iterable[Optimizer] = (), *, split: bool = False
+    ) -> None:
+        """Raise BrokenTieError if the tie is not as configured, before or after the split."""
         optimized = [p for o in optimizers for group in o.param_groups for p in group["params"]]
-        self._require_none(tie_problem(model, self.tied, optimized or None), when)
+        self._require_none(tie_problem(model, self.tied and not split, optimized or None), when, split)
         self.num_checks += 1
 
-    def _require_none(self, problem: str | None, when: str) -> None:
+    def _require_none(self, problem: str | None, when: str, split: bool) -> None:
         if problem is not None:
             self.intact = False
-            raise BrokenTieError(f"{when}: {problem}")
+            raise BrokenTieError(f"{when}{', after the split' if split else ''}: {problem}")
+
+    def _is_split(self, task: LanguageModelTask) -> bool:
+        # In tokens, which a checkpoint brings back first of all, and which tell the parts of a step apart.
+        return self.untie_step is not None and task.tokens_seen > self.untie_step * task.tokens_per_step
 
     def _check(self, trainer: L.Trainer, task: L.LightningModule) -> None:
         assert isinstance(task, LanguageModelTask)
-        self.check(task.model, f"at step {trainer.global_step}", trainer.optimizers)
+        when = f"at step {trainer.global_step}"
+        self.check(task.model, when, trainer.optimizers, split=self._is_split(task))
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._check(trainer, pl_module)
@@ -60,7 +75,9 @@ class TieGuard(L.Callback):
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         # A tie broken while the model is sharded would fail in the forward pass, in torch's words.
         assert isinstance(pl_module, LanguageModelTask)
-        self._require_none(identity_problem(pl_module.model, self.tied), f"at step {trainer.global_step}")
+        split = self._is_split(pl_module)
+        problem = identity_problem(pl_module.model, self.tied and not split)
+        self._require_none(problem, f"at step {trainer.global_step}", split)
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         if trainer.global_step == 1 and not trainer.fit_loop.epoch_loop._should_accumulate():

@@ -10,46 +10,66 @@ from torch.optim import AdamW, Optimizer
 
 from tielab.models.sharding import whole
 
-EMBEDDING_NAMES = ("token_embed.", "position_embed.", "lm_head.")
+END_MODULES = ("token_embed", "embed_up", "position_embed", "head_map", "lm_head")
+RATE_SCALES = {"token_embed": "embedding_learning_rate_scale", "lm_head": "head_learning_rate_scale"}
 
 
-def parameter_groups(
-    model: nn.Module, weight_decay: float, embedding_weight_decay: float
-) -> list[dict[str, Any]]:
-    """Three groups that hold every parameter exactly once: blocks' matrices, embeddings and head, the rest.
+def group_name(name: str, parameter: Tensor, config: dict[str, Any]) -> str:
+    """The group that a parameter of the model belongs to, by its name and shape.
 
-    Vectors (biases, norms) have no weight decay. A shared matrix appears once, as an embedding.
+    A matrix of an end, the maps among them, is an embedding; the two with V rows have a group of
+    their own where their learning rate is another.
     """
-    matrices, embeddings, vectors = [], [], []
+    module = name.partition(".")[0]
+    if parameter.dim() < 2:
+        return "vectors"
+    if module in RATE_SCALES and config[RATE_SCALES[module]] != 1:
+        return module
+    return "embeddings" if module in END_MODULES else "matrices"
+
+
+def parameter_groups(model: nn.Module, config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Groups that hold every trained parameter exactly once: blocks' matrices, embeddings and head, the rest.
+
+    Vectors (biases, norms) have no weight decay. A shared matrix appears once, as an embedding. A fourth
+    or fifth group holds the token embedding or the head at another learning rate; that of the head is
+    there, and empty, also for a tied model, which may get a head of its own later.
+
+    Args:
+        config: the config group ``optimizer``.
+    """
+    rates = {
+        module: config["learning_rate"] * config[key]
+        for module, key in RATE_SCALES.items()
+        if config[key] != 1
+    }
+    decays = {"matrices": config["weight_decay"], "vectors": 0.0}
+    groups: dict[str, dict[str, Any]] = {
+        name: {"name": name, "params": [], "weight_decay": decays.get(name, config["embedding_weight_decay"])}
+        for name in ("matrices", "embeddings", "vectors", *rates)
+    }
+    for module, rate in rates.items():
+        groups[module]["lr"] = rate
     for name, parameter in model.named_parameters():
-        if parameter.dim() < 2:
-            vectors.append(parameter)
-        elif name.startswith(EMBEDDING_NAMES):
-            embeddings.append(parameter)
-        else:
-            matrices.append(parameter)
-    groups = [
-        {"name": "matrices", "params": matrices, "weight_decay": weight_decay},
-        {"name": "embeddings", "params": embeddings, "weight_decay": embedding_weight_decay},
-        {"name": "vectors", "params": vectors, "weight_decay": 0.0},
-    ]
-    check_partition(groups, model)
-    return groups
+        if parameter.requires_grad:
+            groups[group_name(name, parameter, config)]["params"].append(parameter)
+    check_partition(list(groups.values()), model)
+    return list(groups.values())
 
 
 def check_partition(groups: list[dict[str, Any]], model: nn.Module) -> None:
-    """Raise ValueError unless the groups hold each parameter of the model exactly once."""
+    """Raise ValueError unless the groups hold each trained parameter of the model exactly once."""
     grouped = [id(p) for group in groups for p in group["params"]]
     if len(grouped) != len(set(grouped)):
         raise ValueError("a parameter stands in the optimizer twice")
-    if set(grouped) != {id(p) for p in model.parameters()}:
+    if set(grouped) != {id(p) for p in model.parameters() if p.requires_grad}:
         raise ValueError("the optimizer's groups do not hold exactly the model's parameters")
 
 
 def build_optimizer(model: nn.Module, config: dict[str, Any]) -> Optimizer:
     """AdamW (Loshchilov & Hutter 2019) with the keys of OptimizerConfig."""
     return AdamW(
-        parameter_groups(model, config["weight_decay"], config["embedding_weight_decay"]),
+        parameter_groups(model, config),
         lr=config["learning_rate"],
         betas=(config["beta1"], config["beta2"]),
         eps=config["epsilon"],

@@ -16,12 +16,16 @@ from tielab.config import yaml_text
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT, named_generator
 from tielab.models.sharding import is_sharded, shard
+from tielab.models.tying import is_tied, untie
 from tielab.record import Validation
 from tielab.training.metrics import BitsPerByte, NatsPerToken, Perplexity, TokenSums
 from tielab.training.optim import build_optimizer, build_schedule, clip_gradients, number_by_model
 from tielab.training.strategy import batch_share
+from tielab.training.untie import HEAD_NAME, split, untie_step
 
 CHECKPOINT_KEY = "tielab"
+STATE_PREFIX = "model."
+"""Of the model's tensors in a checkpoint."""
 
 
 class LanguageModelTask(L.LightningModule):
@@ -57,6 +61,7 @@ class LanguageModelTask(L.LightningModule):
         self.content_hash = content_hash
         self.identity = identity
         self.seed = seed
+        self.untie_step = untie_step(model.untie_at, num_steps)
         self.scores = MetricCollection(
             {
                 "sums": TokenSums(),
@@ -115,14 +120,20 @@ class LanguageModelTask(L.LightningModule):
         if self.model.dropout > 0:
             name = f"dropout of rank {self._share} after {self.tokens_seen} tokens"
             torch.manual_seed(named_generator(self.seed, name).initial_seed())
+        if self.untie_step is not None and self.global_step >= self.untie_step and is_tied(self.model):
+            split(self.model, self.trainer.optimizers[0], self.optimizer_config)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Mean loss in nats of one micro-batch: ids (B, T), targets (B, T)."""
+        """What is trained on: mean loss in nats of one micro-batch, ids (B, T), targets (B, T).
+
+        The penalty of a head map is added to it, but to no loss that is kept or logged.
+        """
         input_ids, targets = batch
         loss = self.model.loss(input_ids, targets)
         self._micro_losses.append(loss.detach())
         self.tokens_seen += input_ids.numel() * self._num_shares
-        return loss
+        penalty = self.model.penalty()
+        return loss if penalty is None else loss + penalty
 
     def configure_gradient_clipping(
         self,
@@ -215,6 +226,8 @@ class LanguageModelTask(L.LightningModule):
         if saved is None:
             raise RequestError("the checkpoint was not written by tielab: it says nothing about its tie")
         check_identity(saved["identity"], self.identity)
+        if is_split(self.model, checkpoint["state_dict"]):
+            untie(self.model)  # before the weights are loaded and the optimizer is built
         checkpoint["callbacks"] = _moved(
             checkpoint.get("callbacks", {}), saved["folder"], self.trainer.default_root_dir
         )
@@ -225,6 +238,11 @@ class LanguageModelTask(L.LightningModule):
         self.initial_loss = saved["initial_loss"]
         self.final_losses = saved["final_losses"]
         self.validations = [Validation(**v) for v in saved["validations"]]
+
+
+def is_split(model: MiniGPT, state: dict[str, Any]) -> bool:
+    """Whether a state dict is of a tied model after its split, while this model is not split yet."""
+    return model.untie_at is not None and is_tied(model) and f"{STATE_PREFIX}{HEAD_NAME}" in state
 
 
 def _moved(state: Any, old: str, new: str) -> Any:

@@ -15,6 +15,7 @@ V, T, B = 64, 8, 4
 OPTIMIZER = {
     "learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
     "embedding_weight_decay": 0.0, "gradient_clip_norm": 1.0, "fused": True,
+    "embedding_learning_rate_scale": 1.0, "head_learning_rate_scale": 1.0,
 }  # fmt: skip
 SCHEDULE = {"warmup_fraction": 0.1, "final_fraction": 0.1}
 
@@ -57,11 +58,11 @@ def evaluation_batches():
     return [(x, y, torch.ones_like(x, dtype=torch.bool), torch.full_like(x, 2)) for x, y in batches(3)]
 
 
-def task(num_steps, tied=True, dropout=0.0, accumulate=1):
-    model = MiniGPT(V, T, 32, 1, 4, 32, dropout=dropout, tied=tied)
+def task(num_steps, tied=True, dropout=0.0, accumulate=1, scheme=None, rates=None):
+    model = MiniGPT(V, T, 32, 1, 4, 32, dropout=dropout, tied=tied, **(scheme or {}))
     return LanguageModelTask(
         model,
-        OPTIMIZER,
+        {**OPTIMIZER, **(rates or {})},
         SCHEDULE,
         num_steps=num_steps,
         tokens_per_step=B * T * accumulate,
@@ -85,18 +86,24 @@ class Fit:
     clock: object = None
     extra: list = field(default_factory=list)
     train: list | None = None
+    scheme: dict = field(default_factory=dict)
+    """Arguments of the model."""
+    rates: dict = field(default_factory=dict)
+    """Keys of the optimizer."""
+    dropout: float = 0.0
 
     def __post_init__(self):
-        self.task = task(self.num_steps, self.tied, accumulate=self.accumulate)
+        self.task = task(self.num_steps, self.tied, self.dropout, self.accumulate, self.scheme, self.rates)
         synchronize_every = self.log_every * self.accumulate
         self.timer = (
             TrainingClock(synchronize_every, self.clock) if self.clock else TrainingClock(synchronize_every)
         )
         self.meter = ThroughputMeter(self.timer, self.log_every, self.warmup_steps)
-        self.guard = TieGuard(self.tied)
+        self.guard = TieGuard(self.tied, self.task.untie_step)
         self.logger = RowLogger()
 
-    def run(self):
+    def run(self, checkpoint=None):
+        """Train, or go on from a checkpoint."""
         schedule = ValidateAt(self.num_steps, self.num_validations)
         callbacks = [self.meter, schedule, TrainLog(self.log_every, self.meter), self.guard, *self.extra]
         trainer = L.Trainer(
@@ -107,5 +114,7 @@ class Fit:
         )  # fmt: skip
         train = self.train or batches(self.num_steps * self.accumulate, self.sizes)
         loader = DataLoader(train, batch_size=None)
-        trainer.fit(self.task, loader, DataLoader(evaluation_batches(), batch_size=None))
+        trainer.fit(
+            self.task, loader, DataLoader(evaluation_batches(), batch_size=None), ckpt_path=checkpoint
+        )
         return self

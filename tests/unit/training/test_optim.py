@@ -18,7 +18,8 @@ from tielab.training.optim import (
 
 ADAMW = {
     "learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1,
-    "embedding_weight_decay": 0.02, "fused": True,
+    "embedding_weight_decay": 0.02, "fused": True, "embedding_learning_rate_scale": 1.0,
+    "head_learning_rate_scale": 1.0,
 }  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def model(**changes):
 @pytest.mark.parametrize("output_bias", [True, False])
 def test_groups_are_a_partition(tied, output_bias):
     m = model(tied=tied, output_bias=output_bias)
-    groups = {g["name"]: g for g in parameter_groups(m, 0.1, 0.02)}
+    groups = {g["name"]: g for g in parameter_groups(m, ADAMW)}
     grouped = [id(p) for g in groups.values() for p in g["params"]]
     assert sorted(grouped) == sorted(id(p) for p in m.parameters())
     embeddings = {id(p) for p in groups["embeddings"]["params"]}
@@ -43,7 +44,7 @@ def test_groups_are_a_partition(tied, output_bias):
 
 def test_a_duplicate_or_a_forgotten_parameter_is_refused():
     m = model()
-    groups = parameter_groups(m, 0.1, 0.0)
+    groups = parameter_groups(m, ADAMW)
     groups[0]["params"].append(m.token_embed.weight)
     with pytest.raises(ValueError, match="twice"):
         check_partition(groups, m)
