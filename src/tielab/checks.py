@@ -265,7 +265,7 @@ def _check_matching(config: dict[str, Any]) -> None:
             "matching.requested and matching.solution are written by the tool and say how the sizes came "
             "about; here they contradict the config: ask with matching=AXIS alone"
         )
-    if axis != "width" and config["model"].get("untie_at") is not None:
+    if axis != "width" and config["model"]["untie_at"] is not None:
         raise RequestError(
             f"matching={axis} does not go with model.untie_at={config['model']['untie_at']}: such a run has "
             "the size of both arms in turn; use matching=width"

@@ -12,19 +12,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tielab.config import computed, lookup, yaml_text
+from tielab.config import SCHEME_DEFAULTS, computed, lookup, yaml_text
 from tielab.errors import RequestError
 from tielab.sizes import count_parameters, train_flops_per_token
 
 MAX_MISMATCH = 0.05
 """In parameters, as a fraction; more is no match."""
-
-PLAIN_SCHEME = {
-    "embed_scale": 1.0, "head_map": "none", "head_map_rank": None, "head_map_penalty": 0.0,
-    "embed_rank": None, "embed_gradient_scale": 1.0, "embed_frozen": False,
-    "embed_init_std": None, "head_init_std": None, "untie_at": None,
-}  # fmt: skip
-"""The keys of ``model`` that qualify a tying scheme, where it has no qualification."""
 
 DEPENDENCIES = ("model.", "data.", "budget.")
 """Begin the keys that a solution depends on; ``trainer.`` as well where it was measured."""
@@ -183,7 +176,11 @@ def reference_of(model: dict[str, Any]) -> dict[str, Any]:
     A tied arm with a map or a factorised table has the same reference as the plain tied one, so that all
     arms of a comparison meet one number.
     """
-    plain = {key: value for key, value in PLAIN_SCHEME.items() if key in model}
+    plain = {
+        key.removeprefix("model."): value
+        for key, value in SCHEME_DEFAULTS.items()
+        if key.startswith("model.")
+    }
     return {**model, **plain, "tied": not model["tied"]}
 
 

@@ -45,13 +45,24 @@ shapes = st.fixed_dictionaries(
         "block_size": st.integers(1, 40),
         "tied": st.booleans(),
         "output_bias": st.booleans(),
+        "embed_rank": st.none(),
+        "head_map": st.just("none"),
+        "head_map_rank": st.none(),
     }
+)
+schemes = st.one_of(
+    st.fixed_dictionaries({"head_map": st.just("linear"), "head_map_rank": st.none() | st.integers(1, 20)}),
+    st.fixed_dictionaries({"embed_rank": st.integers(1, 20)}),
+    st.fixed_dictionaries({"head_map": st.just("rotation"), "tied": st.just(True)}),
+    st.fixed_dictionaries({"head_map": st.just("permutation"), "tied": st.just(True)}),
+    st.just({}),
 )
 
 
-@given(model=shapes, vocab_size=st.integers(2, 500))
-@settings(max_examples=50, deadline=None)
-def test_what_is_counted_without_building_is_what_is_built(model, vocab_size):
+@given(model=shapes, scheme=schemes, vocab_size=st.integers(2, 500))
+@settings(max_examples=100, deadline=None)
+def test_what_is_counted_without_building_is_what_is_built(model, scheme, vocab_size):
+    model = {**model, **scheme}
     network = built(model, vocab_size)
     assert count_parameters(model, vocab_size) == parameter_ledger(network)["total"]
     assert train_flops_per_token(model, vocab_size) == flops_per_token(network)["train"]

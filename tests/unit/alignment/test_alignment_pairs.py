@@ -56,7 +56,7 @@ def test_runs_that_began_alike_do_not_meet():
 
 def test_runs_of_one_arm_that_are_split_and_not_split_are_refused():
     runs = [token_run("tied, untie_at 0.667", 0, "in", "out"), token_run("tied, untie_at 0.667", 1, "")]
-    with pytest.raises(RequestError, match="has two matrices, .* has one matrix: one was split already"):
+    with pytest.raises(RequestError, match=r"has two matrices, .* has one matrix: one was split already"):
         check_same_ends(runs)
 
 
