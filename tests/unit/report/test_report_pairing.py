@@ -88,8 +88,8 @@ def test_matching_exempts_what_it_changes_and_nothing_else(
         ),
         (
             {"versions": {"torch": "2.13", "lightning": "2.6", "numpy": "2.0"}},
-            "versions.torch differs (tied 2.13, untied 2.12); versions.scipy differs (tied missing, untied 1.15): "
-            "the arms ran with different libraries",
+            "versions.torch differs (tied 2.13, untied 2.12); "
+            "versions.scipy differs (tied missing, untied 1.15): the arms ran with different libraries",
         ),
     ],
 )
