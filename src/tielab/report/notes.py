@@ -4,7 +4,7 @@ from typing import Any
 
 from tielab.record import Record
 from tielab.report.arms import TIED
-from tielab.report.axes import AXIS_COLUMN, Axis, asked_axis, axis_of, was_left_alone
+from tielab.report.axes import AXIS_COLUMN, Axis, asked_axis, was_left_alone
 from tielab.report.groups import Columns, Group
 from tielab.report.pairing import PairedDifference, lookup
 from tielab.report.settings import RATE_KEY, rate_was_tuned, short_name
@@ -83,7 +83,7 @@ def _solved(arm: str, matching: dict[str, Any]) -> str:
         f"{short_name(key)} {value} (asked {asked.get(key)})"
         for key, value in (matching.get("solved") or {}).items()
     )
-    text = f"matching {axis_of(matching).name}: {bracketed(arm)} has {sizes}"
+    text = f"{bracketed(arm)} has {sizes}"
     if matching.get("parameter_mismatch") is not None:
         text += f", parameters {100 * matching['parameter_mismatch']:+.2f} % off those matched"
     if matching.get("flops_ratio") is not None:

@@ -58,7 +58,7 @@ def test_a_solved_run_stands_beside_the_untied_one_of_its_setting() -> None:
     assert comparison.setting_columns == ["matching"]
     assert seen(comparison) == {"params": {"tied": 0.1, "untied": 2}}
     assert (
-        "matching params: matching params: tied has embed_dim 160 (asked 128), num_heads 5 (asked 4), "
+        "matching params: tied has embed_dim 160 (asked 128), num_heads 5 (asked 4), "
         "hidden_dim 640 (asked 512), parameters -0.99 % off those matched, 1.250 times the FLOPs per token"
     ) in comparison.notes
 
@@ -143,6 +143,24 @@ def test_a_tied_run_that_needs_no_other_size_stands_on_its_axis_whatever_it_aske
         record.parameters["total"] = round(0.94 * total)
         record.config["matching"]["axis"] = "width"
     assert list(seen(compare(collected(*records)))["params by depth"]) == ["untied", f"tied, {RANK}"]
+
+
+@pytest.mark.parametrize(("tokens_seen", "stands"), [(960_000, True), (900_000, False)])
+def test_equal_flops_are_those_of_the_whole_training(tokens_seen: int, stands: bool) -> None:
+    total, flops = make_record(tied=False).parameters["total"], {"flops_per_token": {"train": 6}}
+    other = scaled(solved(0, 2.0, axis="flops", **flops), embed_rank=16)
+    assert other.matching
+    other.matching["target_train_flops"] = 6_000_000
+    tied = scaled(plain(True, 0, 2.1, **flops, tokens_seen=tokens_seen), total)
+    arms = seen(compare(collected(other, tied, plain(False, 0, 1.9, **flops))))["flops"]
+    assert ("tied" in arms) is stands
+
+
+def test_equal_time_is_met_by_what_it_was_measured_for() -> None:
+    """Nothing in a record says whether another arm takes as long."""
+    frozen = scaled(plain(False, 0, 2.0), embed_frozen=True)
+    records = [solved(0, 2.0, axis="time"), plain(True, 0, 2.1), plain(False, 0, 1.9), frozen]
+    assert list(seen(compare(collected(*records)))["time"]) == ["tied", "untied"]
 
 
 def test_a_note_says_that_no_size_had_to_be_solved() -> None:
