@@ -210,6 +210,20 @@ def test_a_baseline_of_equal_size_is_compared_with_the_solved_arms_alone() -> No
     assert seen(compare(collected(*records), frozen))["params"] == {"tied": -0.2, "untied": 1, frozen: 1}
 
 
+def test_arms_that_were_all_left_alone_are_compared_at_equal_width() -> None:
+    frozen = scaled(plain(False, 0, 2.2, "params"), embed_frozen=True)
+    comparison = compare(collected(solved(0, 2.0), plain(False, 0, 1.9, "params"), frozen))
+    assert seen(comparison)["width"] == {"untied": 1, "untied, embed_frozen true": 0.3}
+
+
+def test_an_arm_that_was_solved_does_not_stand_beside_itself_at_the_asked_width() -> None:
+    near = scaled(plain(True, 0, 2.1), make_record(tied=False).parameters["total"])
+    near.started_at = "2027-01-01T00:00:00+00:00"
+    comparison = compare(collected(solved(0, 2.0), near, plain(False, 0, 1.9)))
+    assert seen(comparison) == {"width": {"tied": 0.2, "untied": 1}, "params": {"tied": 0.1, "untied": 1}}
+    assert not any("not counted" in note for note in comparison.notes)
+
+
 def test_a_pair_whose_parameters_do_not_meet_is_refused() -> None:
     smaller = scaled(plain(False, 0, 1.9, "params"), 1_500_000)
     comparison = compare(collected(solved(0, 2.0), smaller))
