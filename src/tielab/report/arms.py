@@ -72,11 +72,17 @@ def in_order(schemes: list[Scheme]) -> list[str]:
     return list(dict.fromkeys(scheme_name(scheme) for scheme in sorted(schemes, key=rank)))
 
 
-def references(schemes: list[Scheme], baseline: str | None = None) -> dict[str, str]:
+def references(
+    schemes: list[Scheme], baseline: str | None = None, adjusted: str | None = None
+) -> dict[str, str]:
     """Which arm each arm is compared with; an arm that is compared with none is left out.
 
     The baseline if one is named; else of a tied arm the untied one that is otherwise equal; else the
-    plain untied arm; else the plain tied one.
+    plain untied arm; else the plain tied one. Where sizes were solved the plain arm comes first: it is
+    what they were solved to meet.
+
+    Args:
+        adjusted: tied or untied, whose sizes were solved; None at equal width.
 
     Raises:
         RequestError: no arm has the baseline's name.
@@ -87,9 +93,16 @@ def references(schemes: list[Scheme], baseline: str | None = None) -> dict[str, 
         raise RequestError(f"--baseline {baseline!r} is no arm here, found: {arms}; name one of them")
     found = {}
     for name, scheme in named.items():
-        counterpart = [scheme_name(scheme | {"model.tied": False})] if scheme["model.tied"] else []
-        choices = [baseline] if baseline is not None else [*counterpart, UNTIED, TIED]
+        choices = [baseline] if baseline is not None else _choices(scheme, adjusted)
         reference = next((choice for choice in choices if choice in named), name)
         if reference != name:
             found[name] = reference
     return found
+
+
+def _choices(scheme: Scheme, adjusted: str | None) -> list[str]:
+    """The arms a scheme is compared with, the first of them that there is."""
+    if adjusted == UNTIED and not scheme["model.tied"] and scheme_name(scheme) != UNTIED:
+        return [TIED, UNTIED]
+    counterpart = [scheme_name(scheme | {"model.tied": False})] if scheme["model.tied"] else []
+    return [*counterpart, UNTIED, TIED] if adjusted is None else [UNTIED, *counterpart, TIED]

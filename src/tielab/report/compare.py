@@ -22,7 +22,7 @@ from tielab.report.groups import (
     schemes,
     values_at,
 )
-from tielab.report.notes import doubts, notes_on_scope, solved_sizes
+from tielab.report.notes import doubts, notes_on_scope, nothing_solved, solved_sizes
 from tielab.report.rates import RateCurve, rate_curves, tuned_rate_verdicts, unreported
 from tielab.report.settings import fixed_values, setting_of, short_name, study_phase, varying_columns
 from tielab.report.table import table_of
@@ -72,7 +72,7 @@ def compare(collected: Collected, baseline: str | None = None) -> Comparison:
     groups = grouped([place for place in places if not _is_tuning(place)], columns, notes)
     at_best = _pair_all(groups, baseline, notes)
     curves = rate_curves([place for place in places if _is_tuning(place)], columns)
-    notes += doubts(groups) + solved_sizes(groups) + unreported(groups, curves)
+    notes += doubts(groups) + solved_sizes(groups) + nothing_solved(groups) + unreported(groups, curves)
     notes += notes_on_scope([run.record for run in usable], columns, groups)
     names = [short_name(key) for key in columns]
     runs = _runs(groups, places, columns)
@@ -86,7 +86,7 @@ def compare(collected: Collected, baseline: str | None = None) -> Comparison:
         notes=[one_line(note) for note in dict.fromkeys(notes)],
         groups=groups,
         rate_curves=curves,
-        fixed=fixed_values([run.record for run in usable]),
+        fixed=fixed_values([run.record for run in usable], {place.axis.name for place in places}),
         runs=runs,
     )
 
@@ -97,7 +97,7 @@ def _is_tuning(place: Placed) -> bool:
 
 def _columns(collected: Collected, places: list[Placed]) -> Columns:
     columns = varying_columns([setting_of(run.record) for run in collected.runs])
-    if len({place.axis for place in places}) > 1:
+    if any(place.axis.is_solved for place in places):
         columns[AXIS_COLUMN] = []
     return columns
 
@@ -114,9 +114,11 @@ def _notes_on_runs(collected: Collected, usable: list[CollectedRun], columns: Co
 
 def _pair_all(groups: list[Group], baseline: str | None, notes: list[str]) -> list[BestRates]:
     """Fill in every group's differences; those at a sweep's best rates are in the same family of tests."""
-    found = references([scheme for group in groups for scheme in schemes(group)], baseline)
+    ran = [scheme for group in groups for scheme in schemes(group)]
+    at_width = references(ran, baseline)
     for group in groups:
-        pair(group, found, notes)
+        is_solved = group.axis.is_solved
+        pair(group, references(ran, baseline, group.axis.adjusted) if is_solved else at_width, notes)
     at_best = best_rates(groups)
     places = [(group, arm) for group in groups for arm in group.differences]
     tests = [group.differences[arm] for group, arm in places]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tielab.record import Record
 from tielab.report.arms import TIED, UNTIED, Scheme, arm_of, in_order, scheme_of_run
-from tielab.report.axes import AXIS_COLUMN, Placed, axis_rank
+from tielab.report.axes import AXIS_COLUMN, EQUAL_WIDTH, Axis, Placed, axis_rank, was_left_alone
 from tielab.report.collect import CollectedRun
 from tielab.report.pairing import (
     Pair,
@@ -58,6 +58,8 @@ class Group:
     """Of each arm here the one it is compared with, which may be missing here."""
     differences: dict[str, ArmDifference] = field(default_factory=dict)
     """Of each arm that has pairs which may be compared."""
+    axis: Axis = EQUAL_WIDTH
+    """What the arms have in common."""
 
     def records(self, arm: str) -> list[Record]:
         return [run.record for run in self.arms[arm].values()]
@@ -121,7 +123,7 @@ def _values(run: CollectedRun, columns: Columns) -> dict[str, Any]:
 def values_at(place: Placed, columns: Columns) -> dict[str, Any]:
     """Of the setting columns, the matching axis among them if there are several."""
     values = _values(place.run, columns)
-    return values | {AXIS_COLUMN: place.axis} if AXIS_COLUMN in columns else values
+    return values | {AXIS_COLUMN: place.axis.name} if AXIS_COLUMN in columns else values
 
 
 def rank_of(values: dict[str, Any]) -> list[Any]:
@@ -133,10 +135,11 @@ def rank_of(values: dict[str, Any]) -> list[Any]:
 
 def grouped(places: list[Placed], columns: Columns, notes: list[str]) -> list[Group]:
     """The settings in the order of their values; of runs that repeat each other the latest started."""
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, Axis], Group] = {}
     remarks: dict[str, None] = {}
     for place in sorted(places, key=lambda place: place.run.record.started_at or ""):
-        group = groups.setdefault((place.setting, place.axis), Group(values_at(place, columns)))
+        new = Group(values_at(place, columns), axis=place.axis)
+        group = groups.setdefault((place.setting, place.axis), new)
         arm = group.arms.setdefault(arm_of(place.run), {})
         if remark := _add(arm, place.run, run_name(place.run, columns)):
             remarks[remark] = None
@@ -178,7 +181,11 @@ def _same_weights(one: Record, other: Record) -> bool:
 
 def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
     """Fill in how each arm of the group differs from its reference, and note what stood in the way."""
-    group.references = {arm: references[arm] for arm in group.arms if arm in references}
+    group.references = {
+        arm: references[arm]
+        for arm in group.arms
+        if arm in references and not _compared_at_width(group, arm, references[arm])
+    }
     for arm, reference in group.references.items():
         if reference not in group.arms:
             continue
@@ -188,6 +195,17 @@ def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
         if pairs:
             difference = paired_difference(pairs, arm, reference)
             group.differences[arm] = ArmDifference(reference, difference, pairs)
+
+
+def _compared_at_width(group: Group, arm: str, reference: str) -> bool:
+    """Whether matching changed neither of two arms that are both tied or both untied.
+
+    On an axis whose sizes were solved their comparison would be that of equal width again.
+    """
+    if not group.axis.is_solved or reference not in group.arms:
+        return False
+    records = [*group.records(arm), *group.records(reference)]
+    return len({record.tied for record in records}) == 1 and all(map(was_left_alone, records))
 
 
 def match_seeds(ones: Arm, others: Arm, arm: str, reference: str) -> tuple[dict[str, Pair], list[str]]:

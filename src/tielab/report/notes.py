@@ -3,7 +3,8 @@
 from typing import Any
 
 from tielab.record import Record
-from tielab.report.axes import axis_name
+from tielab.report.arms import TIED
+from tielab.report.axes import AXIS_COLUMN, Axis, asked_axis, was_left_alone
 from tielab.report.groups import Columns, Group
 from tielab.report.pairing import PairedDifference, lookup
 from tielab.report.settings import RATE_KEY, rate_was_tuned, short_name
@@ -82,12 +83,40 @@ def _solved(arm: str, matching: dict[str, Any]) -> str:
         f"{short_name(key)} {value} (asked {asked.get(key)})"
         for key, value in (matching.get("solved") or {}).items()
     )
-    text = f"matching {axis_name(matching)}: {bracketed(arm)} has {sizes}"
+    text = f"{bracketed(arm)} has {sizes}"
     if matching.get("parameter_mismatch") is not None:
         text += f", parameters {100 * matching['parameter_mismatch']:+.2f} % off those matched"
     if matching.get("flops_ratio") is not None:
         text += f", {matching['flops_ratio']:.3f} times the FLOPs per token"
     return text
+
+
+def nothing_solved(groups: list[Group]) -> list[str]:
+    """Where an axis was asked for on which every arm meets the other as it is, so that it has no rows."""
+    on_axis = {(id(record), group.axis) for group in groups for _, record in _all_records(group)}
+    asked: dict[tuple[str, Axis], list[str]] = {}
+    for group in groups:
+        rest = {name: value for name, value in group.values.items() if name != AXIS_COLUMN}
+        for arm, record in _all_records(group):
+            axis = asked_axis(record)
+            is_adjusted = record.tied is (axis.adjusted == TIED)
+            if (
+                axis.is_solved
+                and is_adjusted
+                and was_left_alone(record)
+                and (id(record), axis) not in on_axis
+            ):
+                asked.setdefault((label(rest), axis), []).append(arm)
+    return [
+        f"{f'{setting}: ' if setting else ''}matching {axis.name}: no "
+        f"{'size' if axis.meets_parameters else 'budget'} had to be solved, "
+        f"{' and '.join(map(bracketed, dict.fromkeys(arms)))} meets it as asked"
+        for (setting, axis), arms in asked.items()
+    ]
+
+
+def _all_records(group: Group) -> list[tuple[str, Record]]:
+    return [(arm, record) for arm in group.arms for record in group.records(arm)]
 
 
 def notes_on_scope(records: list[Record], columns: Columns, groups: list[Group]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from tielab.matching import MAX_MISMATCH
 from tielab.record import Record
 from tielab.report.statistics import (
     LEVEL,
@@ -29,7 +30,17 @@ MUST_MATCH = (
     "config.data.eval_stride",
     "config.schedule",
 )
-CODE_FIELDS = ("commit", "dirty")
+CIRCUMSTANCES = {
+    "commit": "the arms may have run different code",
+    "dirty": "the arms may have run different code",
+    "code_hash": "the arms may have run different code",
+    "num_threads": "the arms may have been rounded differently",
+    "device": "throughput and memory cannot be compared",
+}
+"""What two runs that may be compared should share, and what it means where they do not."""
+TRAIN_FLOPS = "flops_per_token.train x tokens_seen"
+MEETING = {"params": ("parameters.total",), "flops": ("parameters.total", TRAIN_FLOPS)}
+"""What a size is solved for on an axis of matching; on the others sizes are as asked."""
 EQUIVALENT_NATS = 0.005
 """Per token; differences below half a percent of perplexity are none in practice."""
 
@@ -136,11 +147,38 @@ def perplexity(record: Record) -> float:
 def refusals(one: Record, other: Record, arm: str = "tied", reference: str = "untied") -> list[str]:
     """Why two runs may not be compared, each reason with both values; empty if they may."""
     exempt = exemptions(one) | exemptions(other)
-    return [
+    differing = [
         _difference(one, other, name, arm, reference)
         for name in MUST_MATCH
         if name not in exempt and _differs(one, other, name)
     ]
+    meeting = dict.fromkeys(name for record in (one, other) for name in _meeting(record))
+    return differing + [
+        f"{_difference(one, other, name, arm, reference)}: more than {100 * MAX_MISMATCH:.0f} % apart, "
+        "so not matched"
+        for name in meeting
+        if are_apart(quantity(one, name), quantity(other, name))
+    ]
+
+
+def _meeting(record: Record) -> tuple[str, ...]:
+    """The quantities that a solved run meets the other arm in; none of one that is as asked."""
+    return MEETING.get(lookup(record, "matching.axis"), ())
+
+
+def are_apart(one: float | None, other: float | None) -> bool:
+    """Whether two sizes differ by more than matching allows, as a fraction of the larger one."""
+    if one is None or other is None:
+        return False
+    return abs(one - other) > MAX_MISMATCH * max(one, other)
+
+
+def quantity(record: Record, name: str) -> Any:
+    """As ``lookup``, of the FLOPs of the whole training too; None where a factor is missing."""
+    if name != TRAIN_FLOPS:
+        return lookup(record, name)
+    per_token = lookup(record, "flops_per_token.train")
+    return None if per_token is None or record.tokens_seen is None else per_token * record.tokens_seen
 
 
 def exemptions(record: Record) -> set[str]:
@@ -156,14 +194,15 @@ def exemptions(record: Record) -> set[str]:
 def warnings(one: Record, other: Record, arm: str = "tied", reference: str = "untied") -> list[str]:
     """What differs between two runs that may be compared and still weakens the comparison."""
     found = [
-        f"{_difference(one, other, name, arm, reference)}: the arms may have run different code"
-        for name in CODE_FIELDS
+        f"{_difference(one, other, name, arm, reference)}: {meaning}"
+        for name, meaning in CIRCUMSTANCES.items()
         if _differs(one, other, name)
     ]
-    if _differs(one, other, "device"):
-        difference = _difference(one, other, "device", arm, reference)
-        found.append(f"{difference}: throughput and memory cannot be compared")
-    return found
+    packages = [f"versions.{name}" for name in dict.fromkeys([*one.versions, *other.versions])]
+    differing = [
+        _difference(one, other, name, arm, reference) for name in packages if _differs(one, other, name)
+    ]
+    return found + ([f"{'; '.join(differing)}: the arms ran with different libraries"] if differing else [])
 
 
 def _differs(one: Record, other: Record, name: str) -> bool:
@@ -171,7 +210,7 @@ def _differs(one: Record, other: Record, name: str) -> bool:
 
 
 def _difference(one: Record, other: Record, name: str, arm: str, reference: str) -> str:
-    values = f"{arm} {_shortened(lookup(one, name))}, {reference} {_shortened(lookup(other, name))}"
+    values = f"{arm} {_shortened(quantity(one, name))}, {reference} {_shortened(quantity(other, name))}"
     return f"{name} differs ({values})"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tielab.record import Record
 from tielab.report.arms import arm_of, in_order, scheme_of_run
-from tielab.report.axes import Placed
+from tielab.report.axes import Axis, Placed
 from tielab.report.groups import Columns, Group, rank_of, values_at
 from tielab.report.pairing import bits_per_byte, lookup
 from tielab.report.settings import rate_was_tuned, seed_label, seeds_of
@@ -41,7 +41,7 @@ class RateCurve:
 
 def rate_curves(places: list[Placed], columns: Columns) -> list[RateCurve]:
     """A curve for each setting and arm, of the runs that served to choose a rate; the latest of repeats."""
-    runs: dict[tuple[str, str, str], list[Placed]] = {}
+    runs: dict[tuple[str, Axis, str], list[Placed]] = {}
     for place in sorted(places, key=lambda place: place.run.record.started_at or ""):
         runs.setdefault((place.setting, place.axis, arm_of(place.run)), []).append(place)
     order = in_order([scheme_of_run(place.run) for place in places])

@@ -1,6 +1,7 @@
 """What a run was set to, apart from its arm and its seed: the rows a comparison may put side by side."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from tielab.config import PROVENANCE_KEYS, RUN_ONLY_KEYS, SCHEME_KEYS
@@ -113,13 +114,18 @@ def _pattern(key: str, settings: list[Setting]) -> tuple[int, ...]:
     return tuple(codes.setdefault(json.dumps(setting.get(key)), len(codes)) for setting in settings)
 
 
-def fixed_values(records: list[Record]) -> dict[str, Any]:
-    """The dotted keys that every record has with one value, seeds and run-only keys left out."""
+def fixed_values(records: list[Record], axes: Collection[str]) -> dict[str, Any]:
+    """The dotted keys that every record has with one value, seeds and run-only keys left out.
+
+    Args:
+        axes: those of the comparison; ``matching`` is held fixed if it is one.
+    """
     left_out = (*SEED_KEYS, *RUN_ONLY_KEYS, *PROVENANCE_KEYS)
     configs = [flat(record.config) for record in records]
     if not configs:
         return {}
-    return {
+    matching = {"matching": next(iter(axes))} if len(axes) == 1 else {}
+    return matching | {
         key: value
         for key, value in configs[0].items()
         if not below(key, left_out) and all(key in other and other[key] == value for other in configs)

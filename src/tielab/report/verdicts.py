@@ -3,7 +3,7 @@
 from tielab.report.arms import TIED, UNTIED
 from tielab.report.groups import Group
 from tielab.report.strides import stride_check
-from tielab.report.wording import difference_sentence, labelled, savings_sentence
+from tielab.report.wording import difference_sentence, equal_parameters_text, labelled, savings_sentence
 
 
 def group_verdicts(groups: list[Group]) -> list[str]:
@@ -25,6 +25,8 @@ def _compared(group: Group) -> list[str]:
 
 def _nothing_compared(group: Group, waiting: dict[str, list[str]]) -> str:
     arms = list(group.arms)
+    if group.axis.is_solved and not any(arm.split(",")[0] == group.axis.adjusted for arm in arms):
+        return f"no finished {group.axis.adjusted} run, so no comparison"
     if len(arms) > 1:
         return f"no arm among {'; '.join(arms)} is the reference of another: name one with --baseline"
     awaited = dict.fromkeys(waiting.get(arms[0], [UNTIED if arms[0].split(",")[0] == TIED else TIED]))
@@ -35,7 +37,8 @@ def _nothing_compared(group: Group, waiting: dict[str, list[str]]) -> str:
 def _verdict(group: Group, arm: str) -> str:
     reference = group.references[arm]
     if reference not in group.arms:
-        return f"{arm}: no finished {reference} run, so no comparison"
+        meeting = f" that meets matching {group.axis.name}" if group.axis.is_solved else ""
+        return f"{arm}: no finished {reference} run{meeting}, so no comparison"
     if arm not in group.differences:
         start = f"{arm} and {reference}: " if len(group.references) > 1 else ""
         return f"{start}no pair of runs may be compared, the notes say why"
@@ -45,6 +48,8 @@ def _verdict(group: Group, arm: str) -> str:
     if strides is not None and not strides.stable:
         parts.append("the difference changes with the evaluation stride, the notes say how")
     ours, theirs = group.parameters(arm), group.parameters(reference)
-    if ours is not None and theirs and ours != theirs:
+    if ours is not None and theirs and group.axis.meets_parameters:
+        parts.append(equal_parameters_text(ours, theirs))
+    elif ours is not None and theirs and ours != theirs:
         parts.append(savings_sentence(arm, ours, theirs))
     return "; ".join(parts)

@@ -112,6 +112,12 @@ def savings_sentence(arm: str, ours: int, theirs: int) -> str:
     return f"{bracketed(arm)} {'saves' if ours < theirs else 'adds'} {change} parameters ({share})"
 
 
+def equal_parameters_text(ours: int, theirs: int) -> str:
+    """``at equal parameters (+2.7 %)``, of two arms of which one was solved to meet the other."""
+    share = f"{ours / theirs - 1:+.1%}".replace("%", " %")
+    return f"at equal parameters ({share})"
+
+
 def seed_range(seeds: list[str]) -> str:
     """``seed 0``, ``seeds 100, 101`` or ``seeds 0-4``."""
     numbers = sorted(int(seed) for seed in seeds if seed.isdecimal())

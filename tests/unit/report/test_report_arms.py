@@ -96,6 +96,24 @@ def test_a_baseline_is_the_reference_of_all_others() -> None:
     }  # fmt: skip
 
 
+def test_where_sizes_were_solved_the_plain_arm_is_the_reference() -> None:
+    plain = [scheme(True), scheme(False)]
+    low_rank = [scheme(True, embed_rank=16), scheme(False, embed_rank=16)]
+    assert references([*plain, *low_rank], adjusted="tied") == {
+        "tied": "untied",
+        "tied, embed_rank 16": "untied",
+        "untied, embed_rank 16": "untied",
+    }
+    assert references([*plain, *low_rank], adjusted="untied") == {
+        "tied": "untied",
+        "tied, embed_rank 16": "untied",
+        "untied, embed_rank 16": "tied",
+    }
+    # Without a plain one the twin, as at equal width.
+    assert references(low_rank, adjusted="tied") == {"tied, embed_rank 16": "untied, embed_rank 16"}
+    assert references([*plain, *low_rank], "tied", adjusted="tied")["untied, embed_rank 16"] == "tied"
+
+
 def test_an_unknown_baseline_is_refused_with_the_arms_there_are() -> None:
     with pytest.raises(RequestError, match="--baseline 'foo' is no arm here, found: tied; untied; name one"):
         references([scheme(False), scheme(True)], "foo")

@@ -52,8 +52,9 @@ def solved(axis: str, *keys: str) -> Record:
     """A tied run of a solved size that differs in everything a record can differ in."""
     matching = {"axis": axis, "solved": dict.fromkeys(keys, 1), "requested": dict.fromkeys(keys, 2)}
     return make_record(
-        matching=matching, body_hash="x", batch_hash="x", tokens_seen=1, num_steps=1, num_processes=2
-    )
+        matching=matching, body_hash="x", batch_hash="x", tokens_seen=1, num_steps=1, num_processes=2,
+        parameters=make_record(tied=False).parameters,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,81 @@ def test_matching_exempts_what_it_changes_and_nothing_else(
     for pair in ((solved(axis, *keys), untied), (untied, solved(axis, *keys))):
         refused = [refusal.split()[0] for refusal in refusals(*pair)]
         assert refused == [name for name in EVERYTHING if name not in exempt]
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        (
+            {"code_hash": "new"},
+            "code_hash differs (tied new, untied old): the arms may have run different code",
+        ),
+        (
+            {"num_threads": 4},
+            "num_threads differs (tied 4, untied 2): the arms may have been rounded differently",
+        ),
+        (
+            {"versions": {"torch": "2.13", "lightning": "2.6", "numpy": "2.0"}},
+            "versions.torch differs (tied 2.13, untied 2.12); "
+            "versions.scipy differs (tied missing, untied 1.15): the arms ran with different libraries",
+        ),
+    ],
+)
+def test_other_circumstances_are_named(changes: dict[str, Any], warning: str) -> None:
+    circumstances = {
+        "code_hash": "old",
+        "num_threads": 2,
+        "versions": {"torch": "2.12", "lightning": "2.6", "numpy": "2.0", "scipy": "1.15"},
+    }
+    other = make_record(tied=False, **circumstances)
+    assert warnings(make_record(**circumstances), other) == []
+    assert warnings(make_record(**circumstances | changes), other) == [warning]
+    assert refusals(make_record(**circumstances | changes), other) == []
+
+
+def sized(axis: str, total: int, train: int, tied: bool = True, matched: bool = True) -> Record:
+    """A run of so many parameters and FLOPs per token, solved for unless it is not matched."""
+    matching = {"axis": axis, "solved": {"model.embed_dim": 1}, "requested": {"model.embed_dim": 2}}
+    return make_record(
+        tied=tied,
+        matching=matching if matched else None,
+        parameters={"total": total},
+        flops_per_token={"train": train},
+        tokens_seen=10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("axis", "total", "train", "refused"),
+    [
+        ("params", 1_050, 9, []),
+        ("params", 950, 9, []),
+        (
+            "params", 1_060, 9,
+            ["parameters.total differs (tied 1060, untied 1000): more than 5 % apart, so not matched"],
+        ),
+        ("flops", 1_000, 950, []),
+        (
+            "flops", 1_000, 900,
+            [
+                "flops_per_token.train x tokens_seen differs (tied 9000, untied 10000): "
+                "more than 5 % apart, so not matched"
+            ],
+        ),
+        ("flops", 1_200, 900, ["parameters.total", "flops_per_token.train"]),
+        ("time", 1_200, 900, []),
+    ],
+)  # fmt: skip
+def test_sizes_that_were_to_meet_and_do_not_are_refused(
+    axis: str, total: int, train: int, refused: list[str]
+) -> None:
+    other = sized(axis, 1_000, 1_000, tied=False, matched=False)
+    found = refusals(sized(axis, total, train), other)
+    assert len(found) == len(refused)
+    assert all(reason.startswith(start) for reason, start in zip(found, refused, strict=True))
+    # Of which of the two the size was solved is no matter, and neither is what was not to meet.
+    assert len(refusals(other, sized(axis, total, train))) == len(refused)
+    assert refusals(sized(axis, total, train, matched=False), other) == []
 
 
 def difference(low: float | None, high: float | None, **changes: Any) -> PairedDifference:
