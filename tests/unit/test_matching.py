@@ -49,12 +49,38 @@ shapes = st.fixed_dictionaries(
 )
 
 
-@given(model=shapes, vocab_size=st.integers(2, 500))
-@settings(max_examples=50, deadline=None)
+@st.composite
+def schemes(draw):
+    """The model keys of a tying scheme that decide what is counted, as ``check_scheme`` lets them meet."""
+    shape = draw(shapes)
+    ranks = st.integers(1, shape["embed_dim"] - 1)
+    qualified = [{}, {"embed_rank": draw(ranks)}]
+    if shape["tied"]:
+        maps = ("permutation", "rotation", "linear")
+        qualified += [{"head_map": kind} for kind in maps]
+        qualified += [{"head_map": "linear", "head_map_rank": draw(ranks)}]
+        qualified += [{"untie_at": share} for share in (0.0, 0.5, 1.0)]
+    return {**shape, **draw(st.sampled_from(qualified))}
+
+
+@given(model=schemes(), vocab_size=st.integers(2, 500))
+@settings(max_examples=100, deadline=None)
 def test_what_is_counted_without_building_is_what_is_built(model, vocab_size):
     network = built(model, vocab_size)
     assert count_parameters(model, vocab_size) == parameter_ledger(network)["total"]
     assert train_flops_per_token(model, vocab_size) == flops_per_token(network)["train"]
+
+
+def test_the_operations_of_maps_that_have_no_parameters_count():
+    shape = asked("data.block_size=128", "width=d64")["model"]
+    flops = {
+        name: train_flops_per_token({**shape, **scheme}, 512)
+        for name, scheme in {
+            "plain": {}, "rotation": {"head_map": "rotation"}, "factorised": {"embed_rank": 16},
+        }.items()
+    }  # fmt: skip
+    assert flops["rotation"] == flops["plain"] + 6 * 64 * 64
+    assert flops["factorised"] == flops["plain"] - 6 * 512 * (64 - 16) + 2 * 6 * 16 * 64
 
 
 @given(model=shapes, vocab_size=st.integers(2, 500), target=st.integers(1, 200_000))
