@@ -12,18 +12,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tielab.config import computed, lookup, yaml_text
+from tielab.config import SCHEME_DEFAULTS, computed, lookup, scale_follows_width, yaml_text
 from tielab.errors import RequestError
-from tielab.sizes import count_parameters, train_flops_per_token
+from tielab.sizes import count_parameters, initial_std, train_flops_per_token
 
 MAX_MISMATCH = 0.05
 """In parameters, as a fraction; more is no match."""
 
 PLAIN_SCHEME = {
-    "embed_scale": 1.0, "head_map": "none", "head_map_rank": None, "head_map_penalty": 0.0,
-    "embed_rank": None, "embed_gradient_scale": 1.0, "embed_frozen": False,
-    "embed_init_std": None, "head_init_std": None, "untie_at": None,
-}  # fmt: skip
+    key.removeprefix("model."): value for key, value in SCHEME_DEFAULTS.items() if key.startswith("model.")
+}
 """The keys of ``model`` that qualify a tying scheme, where it has no qualification."""
 
 DEPENDENCIES = ("model.", "data.", "budget.")
@@ -75,7 +73,14 @@ def _match_parameters(config: dict[str, Any]) -> Solution:
     size, count = min(found, key=lambda pair: abs(pair[1] - target))  # of equally near ones the smaller
     if abs(count / target - 1) > MAX_MISMATCH:
         raise RequestError(_no_match(config, target, found))
-    return {f"model.{name}": value for name, value in size.items()}, {}
+    return {f"model.{name}": value for name, value in _with_scale(model, size).items()}, {}
+
+
+def _with_scale(model: dict[str, Any], size: dict[str, int]) -> dict[str, float]:
+    """The solved sizes, and the input scale where that is the root of the width."""
+    if "embed_dim" in size and scale_follows_width(model):
+        return {**size, "embed_scale": size["embed_dim"] ** 0.5}
+    return {**size}
 
 
 Counted = tuple[dict[str, int], int]
@@ -174,6 +179,8 @@ def _costs(ours: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
         "target_parameters": target,
         "parameter_mismatch": parameters / target - 1,
         "flops_ratio": flops,
+        "init_std": initial_std(ours["model"]),
+        "target_init_std": initial_std(reference),
     }
 
 
@@ -271,4 +278,8 @@ def describe(config: dict[str, Any]) -> str:
         for key, value in found["solved"].items()
     ]
     costs = f"parameters {found['parameter_mismatch']:+.2%}, FLOPs per token x {found['flops_ratio']:.3f}"
-    return f"matching={matching['axis']}: {', '.join(changes)}; against the other arm: {costs}"
+    line = f"matching={matching['axis']}: {', '.join(changes)}; against the other arm: {costs}"
+    ours, theirs = found.get("init_std"), found.get("target_init_std")  # an older solution has neither
+    if ours == theirs:
+        return line
+    return f"{line}, init_std {ours:.4g} for {theirs:.4g} (model.init_std={theirs:.4g} keeps it)"

@@ -38,7 +38,7 @@ def train_flops_per_token(model: dict[str, Any], vocab_size: int) -> int:
 
 
 def initial_std(model: dict[str, Any]) -> float:
-    """Standard deviation of the weights at the start: ``init_std``, or where it is null min(0.02, 2.56 / D)."""
+    """Standard deviation of the weights at the start: ``init_std``; null: min(0.02, 2.56 / D)."""
     std = model["init_std"]
     return float(min(0.02, 2.56 / model["embed_dim"]) if std is None else std)
 
