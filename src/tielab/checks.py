@@ -35,7 +35,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_data(config["data"])
     _check_strides(config["data"])
     _check_sharding(config["trainer"], config["model"])
-    _check_diagnostics(config["callbacks"], config["trainer"])
+    _check_diagnostics(config)
     _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_matching(config)
     _check_study(config["study"])
@@ -224,16 +224,23 @@ def _check_sharding(trainer: dict[str, Any], model: dict[str, Any]) -> None:
         )
 
 
-def _check_diagnostics(callbacks: dict[str, Any], trainer: dict[str, Any]) -> None:
-    if trainer["strategy"] != "fsdp":
-        return
-    for name, node in callbacks.items():
-        target = str(node.get("_target_")) if isinstance(node, dict) else ""
-        if target.startswith("tielab.diagnostics."):
-            raise RequestError(
-                f"callbacks.{name} reads whole matrices, which trainer.strategy=fsdp spreads over processes; "
-                f"use trainer=ddp or ddp_cpu, or drop it with ~callbacks.{name}"
-            )
+def _check_diagnostics(config: dict[str, Any]) -> None:
+    found = (
+        name
+        for name, node in config["callbacks"].items()
+        if isinstance(node, dict) and str(node.get("_target_")).startswith("tielab.diagnostics.")
+    )
+    name = next(found, None)
+    if name is not None and config["trainer"]["strategy"] == "fsdp":
+        raise RequestError(
+            f"callbacks.{name} reads whole matrices, which trainer.strategy=fsdp spreads over processes; "
+            f"use trainer=ddp or ddp_cpu, or drop it with ~callbacks.{name}"
+        )
+    if name is not None and config["matching"]["axis"] == "time":
+        raise RequestError(
+            f"matching=time measures bare training, and callbacks.{name} would take time that it does not "
+            "see; use callbacks=default or matching=flops"
+        )
 
 
 def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:

@@ -511,6 +511,16 @@ LINKS = {
 ``conf/`` has them as interpolations. A ``run.yaml`` has values only; without this its repetition with
 ``seed=1`` would start from the body and see the batches of seed 0."""
 
+RATE_KEY = "optimizer.learning_rate"
+
+
+def scale_follows_width(model: dict[str, Any]) -> bool:
+    """Whether the input scale is the square root of the width, as ``tying=tied_scaled`` has it, and not 1.
+
+    With values alone, one that was given as such a number cannot be told from it.
+    """
+    return bool(model["embed_scale"] == model["embed_dim"] ** 0.5 != 1)
+
 
 def follow_links(config: dict[str, Any], original: dict[str, Any], overridden: set[str]) -> None:
     """Let the keys of a repeated run follow those that the repetition changes.
@@ -529,6 +539,17 @@ def follow_links(config: dict[str, Any], original: dict[str, Any], overridden: s
         if followed and follower not in overridden:
             parent, _, leaf = follower.rpartition(".")
             lookup(config, parent)[leaf] = lookup(config, leader)
+    _follow_width(config, original, overridden)
+
+
+def _follow_width(config: dict[str, Any], original: dict[str, Any], overridden: set[str]) -> None:
+    try:
+        followed = scale_follows_width(original["model"])
+        is_as_it_was = config["model"]["embed_scale"] == original["model"]["embed_scale"]
+    except (KeyError, TypeError):
+        return
+    if followed and is_as_it_was and "model.embed_scale" not in overridden:
+        config["model"]["embed_scale"] = config["model"]["embed_dim"] ** 0.5
 
 
 def lookup(config: dict[str, Any], dotted: str) -> Any:

@@ -12,12 +12,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tielab.config import SCHEME_DEFAULTS, computed, lookup, yaml_text
+from tielab.config import SCHEME_DEFAULTS, computed, lookup, scale_follows_width, yaml_text
 from tielab.errors import RequestError
-from tielab.sizes import count_parameters, train_flops_per_token
+from tielab.sizes import count_parameters, initial_std, train_flops_per_token
 
 MAX_MISMATCH = 0.05
 """In parameters, as a fraction; more is no match."""
+
+PLAIN_SCHEME = {
+    key.removeprefix("model."): value for key, value in SCHEME_DEFAULTS.items() if key.startswith("model.")
+}
+"""The keys of ``model`` that qualify a tying scheme, where it has no qualification."""
 
 DEPENDENCIES = ("model.", "data.", "budget.")
 """Begin the keys that a solution depends on; ``trainer.`` as well where it was measured."""
@@ -68,7 +73,14 @@ def _match_parameters(config: dict[str, Any]) -> Solution:
     size, count = min(found, key=lambda pair: abs(pair[1] - target))  # of equally near ones the smaller
     if abs(count / target - 1) > MAX_MISMATCH:
         raise RequestError(_no_match(config, target, found))
-    return {f"model.{name}": value for name, value in size.items()}, {}
+    return {f"model.{name}": value for name, value in _with_scale(model, size).items()}, {}
+
+
+def _with_scale(model: dict[str, Any], size: dict[str, int]) -> dict[str, float]:
+    """The solved sizes, and the input scale where that is the root of the width."""
+    if "embed_dim" in size and scale_follows_width(model):
+        return {**size, "embed_scale": size["embed_dim"] ** 0.5}
+    return {**size}
 
 
 Counted = tuple[dict[str, int], int]
@@ -167,6 +179,8 @@ def _costs(ours: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
         "target_parameters": target,
         "parameter_mismatch": parameters / target - 1,
         "flops_ratio": flops,
+        "init_std": initial_std(ours["model"]),
+        "target_init_std": initial_std(reference),
     }
 
 
@@ -176,11 +190,7 @@ def reference_of(model: dict[str, Any]) -> dict[str, Any]:
     A tied arm with a map or a factorised table has the same reference as the plain tied one, so that all
     arms of a comparison meet one number.
     """
-    plain = {
-        key.removeprefix("model."): value
-        for key, value in SCHEME_DEFAULTS.items()
-        if key.startswith("model.")
-    }
+    plain = {key: value for key, value in PLAIN_SCHEME.items() if key in model}
     return {**model, **plain, "tied": not model["tied"]}
 
 
@@ -268,4 +278,8 @@ def describe(config: dict[str, Any]) -> str:
         for key, value in found["solved"].items()
     ]
     costs = f"parameters {found['parameter_mismatch']:+.2%}, FLOPs per token x {found['flops_ratio']:.3f}"
-    return f"matching={matching['axis']}: {', '.join(changes)}; against the other arm: {costs}"
+    line = f"matching={matching['axis']}: {', '.join(changes)}; against the other arm: {costs}"
+    ours, theirs = found.get("init_std"), found.get("target_init_std")  # an older solution has neither
+    if ours == theirs:
+        return line
+    return f"{line}, init_std {ours:.4g} for {theirs:.4g} (model.init_std={theirs:.4g} keeps it)"

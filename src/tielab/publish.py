@@ -7,14 +7,16 @@ here, from records alone. Imports no torch.
 import copy
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tielab.config import lookup
 from tielab.errors import RequestError
-from tielab.record import METRICS_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
+from tielab.record import METRICS_NAME, RECORD_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
 from tielab.run import read_run_config, run_yaml
+from tielab.sweep import MANIFEST_NAME, read_sweep
 
 if TYPE_CHECKING:
     from tielab.report.collect import CollectedRun
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 RUNS_NAME = "runs"
 FIGURES_NAME = "figures"
 RESULTS_NAME = "RESULTS.md"
+OWNED_NAMES = (
+    RESULTS_NAME, "results.csv", "comparison.csv", "diagnostics.csv", RUNS_NAME, FIGURES_NAME,
+)  # fmt: skip
+"""What a publication writes into a study's folder, or removes if it has no such part."""
 PORTABLE_VALUES = {
     "output_dir": "outputs",
     "data.cache_dir": ".cache/tielab",
@@ -43,23 +49,17 @@ def publish(folders: list[Path], study: Path, baseline: str | None = None) -> No
         baseline: the arm that the others are compared with, as in ``tielab report``.
 
     Raises:
-        RequestError: the study has no README.md or no definition, or a run has not ended.
+        RequestError: the study has no README.md or no definition, or a run has not begun, has not ended or
+            cannot be read.
     """
-    from tielab.report.collect import collect_runs
-
     _check_study(study)
-    runs = collect_runs(folders).runs
-    for run in runs:
-        if run.record.status not in ("finished", "failed"):
-            raise RequestError(
-                f"{run.folder} is {run.record.status}: a study is published when all its runs have ended"
-            )
+    runs = _ended_runs(folders)
     with tempfile.TemporaryDirectory(dir=study.parent, prefix=f".{study.name}.") as name:
         fresh = Path(name)
         _copy_runs(runs, fresh / RUNS_NAME)
         _write_results(fresh, study, baseline)
-        for path in fresh.iterdir():
-            _replace(study / path.name, path)
+        for owned in OWNED_NAMES:
+            _replace(study / owned, fresh / owned)
 
 
 def _check_study(study: Path) -> None:
@@ -71,10 +71,40 @@ def _check_study(study: Path) -> None:
             )
 
 
+def _ended_runs(folders: list[Path]) -> list["CollectedRun"]:
+    """Every run below the folders.
+
+    Raises:
+        RequestError: one of them has not begun, has not ended or cannot be read.
+    """
+    from tielab.report.collect import collect_runs
+
+    runs, unreadable = collect_runs(folders)
+    states = [(run.folder, f"is {run.record.status}") for run in runs]
+    wrong = [(path, state) for path, state in states if state not in ("is finished", "is failed")]
+    wrong += [(run.folder, f"cannot be read ({run.reason})") for run in unreadable]
+    wrong += [(path, "has not begun") for path in _not_begun(folders)]
+    if wrong:
+        path, state = wrong[0]
+        raise RequestError(f"{path} {state}: a study is published when all its runs have ended")
+    return runs
+
+
+def _not_begun(folders: list[Path]) -> Iterator[Path]:
+    """The jobs of the sweeps below the folders that have no record."""
+    for manifest in (path for folder in folders for path in sorted(folder.rglob(MANIFEST_NAME))):
+        sweep = read_sweep(manifest.parent)
+        yield from (sweep.path(job) for job in sweep.jobs if not (sweep.path(job) / RECORD_NAME).is_file())
+
+
 def _replace(old: Path, new: Path) -> None:
+    """Put ``new`` in the place of ``old``; where there is no new one, remove the old one."""
     if old.is_dir():
         shutil.rmtree(old)
-    new.rename(old)
+    else:
+        old.unlink(missing_ok=True)
+    if new.exists():
+        new.rename(old)
 
 
 def _copy_runs(runs: list["CollectedRun"], place: Path) -> None:

@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tielab.config import config_hash
+from tielab.config import RATE_KEY, config_hash
 from tielab.errors import RequestError
 
-RATE_KEY = "optimizer.learning_rate"
 SEED_KEY = "seed"
 MAX_EXTENSIONS = 4
 """Rates that are added to a cell's grid before it is given up."""

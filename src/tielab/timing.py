@@ -20,6 +20,7 @@ from tielab.errors import RequestError
 from tielab.matching import vocab_size_of
 from tielab.processes import STALE_VARIABLES
 from tielab.record import write_atomic
+from tielab.run import code_hash
 from tielab.slots import alone, device_names, devices_folder, hold_slots, num_gpus
 
 FORMAT_VERSION = 1
@@ -30,7 +31,7 @@ REQUEST_NAME, RESULT_NAME = "request.json", "result.json"
 def seconds_per_token(config: dict[str, Any], reference_model: dict[str, Any]) -> dict[str, Any]:
     """Seconds per training token of a config's model and of another in its place.
 
-    Kept in ``data.cache_dir``, so that every seed, and a resume, finds the same numbers.
+    Kept in ``data.cache_dir``, so that every seed, and a resume with the same code, finds the same numbers.
 
     Returns:
         ``adjusted`` and ``reference``, each with ``median``, ``q1`` and ``q3`` over the repeats, and how
@@ -68,7 +69,8 @@ def timing_key(config: dict[str, Any], reference_model: dict[str, Any]) -> dict[
         "optimizer": {name: optimizer[name] for name in ("fused", "gradient_clip_norm")},
         "trainer": config["trainer"],
         "device": _device(config["trainer"]["accelerator"]),
-        "versions": {name: importlib.metadata.version(name) for name in ("tielab", "torch", "lightning")},
+        "code": code_hash(),
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", "lightning")},
     }
 
 

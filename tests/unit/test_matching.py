@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from running import ROOT
 from tielab import matching, timing
 from tielab.checks import _check_matching, check_config
-from tielab.config import config_hash, plain, register
+from tielab.config import SCHEME_DEFAULTS, config_hash, plain, register
 from tielab.errors import RequestError
 from tielab.launch import without_repeats
 from tielab.matching import check_still_matched, describe, matched, matching_record, reference_of, solve_sizes
@@ -45,27 +45,42 @@ shapes = st.fixed_dictionaries(
         "block_size": st.integers(1, 40),
         "tied": st.booleans(),
         "output_bias": st.booleans(),
-        "embed_rank": st.none(),
-        "head_map": st.just("none"),
-        "head_map_rank": st.none(),
     }
 )
-schemes = st.one_of(
-    st.fixed_dictionaries({"head_map": st.just("linear"), "head_map_rank": st.none() | st.integers(1, 20)}),
-    st.fixed_dictionaries({"embed_rank": st.integers(1, 20)}),
-    st.fixed_dictionaries({"head_map": st.just("rotation"), "tied": st.just(True)}),
-    st.fixed_dictionaries({"head_map": st.just("permutation"), "tied": st.just(True)}),
-    st.just({}),
-)
 
 
-@given(model=shapes, scheme=schemes, vocab_size=st.integers(2, 500))
+@st.composite
+def schemes(draw):
+    """The model keys of a tying scheme that decide what is counted, as ``check_scheme`` lets them meet."""
+    shape = draw(shapes)
+    ranks = st.integers(1, shape["embed_dim"] - 1)
+    qualified = [{}, {"embed_rank": draw(ranks)}]
+    if shape["tied"]:
+        maps = ("permutation", "rotation", "linear")
+        qualified += [{"head_map": kind} for kind in maps]
+        qualified += [{"head_map": "linear", "head_map_rank": draw(ranks)}]
+        qualified += [{"untie_at": share} for share in (0.0, 0.5, 1.0)]
+    return {**shape, **draw(st.sampled_from(qualified))}
+
+
+@given(model=schemes(), vocab_size=st.integers(2, 500))
 @settings(max_examples=100, deadline=None)
-def test_what_is_counted_without_building_is_what_is_built(model, scheme, vocab_size):
-    model = {**model, **scheme}
+def test_what_is_counted_without_building_is_what_is_built(model, vocab_size):
     network = built(model, vocab_size)
     assert count_parameters(model, vocab_size) == parameter_ledger(network)["total"]
     assert train_flops_per_token(model, vocab_size) == flops_per_token(network)["train"]
+
+
+def test_the_operations_of_maps_that_have_no_parameters_count():
+    shape = asked("data.block_size=128", "width=d64")["model"]
+    flops = {
+        name: train_flops_per_token({**shape, **scheme}, 512)
+        for name, scheme in {
+            "plain": {}, "rotation": {"head_map": "rotation"}, "factorised": {"embed_rank": 16},
+        }.items()
+    }  # fmt: skip
+    assert flops["rotation"] == flops["plain"] + 6 * 64 * 64
+    assert flops["factorised"] == flops["plain"] - 6 * 512 * (64 - 16) + 2 * 6 * 16 * 64
 
 
 @given(model=shapes, vocab_size=st.integers(2, 500), target=st.integers(1, 200_000))
@@ -113,6 +128,57 @@ def test_nothing_but_what_is_solved_changes():
         result["model"][key] = config["model"][key]
     result["matching"] |= {"requested": None, "solution": None}
     assert result == config
+
+
+def test_an_input_scale_that_is_the_root_of_the_width_follows_the_solved_one():
+    config = asked("matching=params", "tying=tied_scaled")
+    result = matched(config)
+    assert result["model"]["embed_dim"] > 32
+    assert result["model"]["embed_scale"] == result["model"]["embed_dim"] ** 0.5
+    assert matching_record(result)["requested"]["model.embed_scale"] == 32**0.5
+    assert "model.embed_scale 5.65" in describe(result)
+    check_config(result)
+    other = matched(asked("matching=params", "model.embed_scale=50"))
+    assert other["model"]["embed_scale"] == 50
+    assert "model.embed_scale" not in matching_record(other)["requested"]
+    deep = matched(asked("matching=params", "matching.by=depth", "vocab=bpe2048", "tying=tied_scaled"))
+    assert "model.embed_scale" not in matching_record(deep)["requested"]
+
+
+def test_initial_scales_that_the_solving_sets_apart_are_told():
+    wide = ("matching=params", "width=d128", "vocab=bpe2048")
+    result = matched(asked(*wide))
+    record = matching_record(result)
+    assert record["init_std"] == built(result["model"], 512).init_std < 0.02
+    assert record["target_init_std"] == 0.02
+    assert describe(result).endswith(
+        f"init_std {record['init_std']:.4g} for 0.02 (model.init_std=0.02 keeps it)"
+    )
+    for same in (matched(asked(*wide, "model.init_std=0.02")), matched(asked("matching=params"))):
+        record = matching_record(same)
+        assert record["init_std"] == record["target_init_std"] == 0.02
+        assert "init_std" not in describe(same)
+    old = json.loads(json.dumps(result))
+    del old["matching"]["solution"]["init_std"], old["matching"]["solution"]["target_init_std"]
+    check_config(old)
+    assert "init_std" not in describe(old)
+
+
+def test_the_reference_has_every_default_of_a_scheme():
+    model = asked("tying=tied_low_rank")["model"]
+    reference = reference_of(model)
+    for key, default in SCHEME_DEFAULTS.items():
+        section, _, name = key.partition(".")
+        assert section != "model" or reference[name] == default
+
+
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_a_time_that_diagnostics_would_add_to_is_not_matched(tied):
+    config = asked("matching=time", "callbacks=diagnostics", f"model.tied={tied}")
+    with pytest.raises(RequestError, match=r"matching=time .* callbacks\.path_gradients"):
+        check_config(config)
+    check_config(asked("matching=params", "callbacks=diagnostics", f"model.tied={tied}"))
+    check_config(asked("matching=time", f"model.tied={tied}"))
 
 
 @pytest.mark.parametrize("axis", ["width", "params", "flops", "time"])
@@ -244,10 +310,13 @@ def test_a_timing_is_measured_once_for_all_seeds(monkeypatch, tmp_path):
     for other in ("trainer.num_threads=7", "data.batch_size=2", "width=d64", "vocab=bpe1024"):
         ask(other)
     assert len(calls) == 5
+    monkeypatch.setattr(timing, "code_hash", lambda: "of other code")
+    ask()
+    assert len(calls) == 6
     for path in (tmp_path / "timings").glob("*.json"):
         path.write_text(json.dumps({"measured": {}}))
     ask()
-    assert len(calls) == 6
+    assert len(calls) == 7
     with pytest.raises(RequestError, match="matching=time measures one process, 2 were asked for"):
         ask("trainer=ddp_cpu", "trainer.devices=2")
 

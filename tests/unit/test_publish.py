@@ -93,6 +93,39 @@ def test_a_run_that_goes_on_is_not_published(sweep, study):
     assert not (study / "runs").exists()
 
 
+def test_a_run_that_cannot_be_read_is_not_left_out(sweep, study):
+    (sweep / "2" / "record.json").write_text("{")
+    with pytest.raises(RequestError, match=r"sweep/2.*published"):
+        publish([sweep], study)
+    assert not (study / "runs").exists()
+
+
+def test_a_job_that_has_not_begun_is_not_left_out(sweep, study):
+    jobs = [{"name": str(job), "overrides": [], "config_hash": "x"} for job in range(6)]
+    lines = [{"request": ["seed=0,1"]}, *jobs]
+    (sweep / "sweep.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RequestError, match=r"sweep/4 has not begun"):
+        publish([sweep.parent], study)
+    assert not (study / "runs").exists()
+    (sweep / "sweep.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:5]))
+    publish([sweep], study)
+
+
+def test_nothing_of_an_earlier_publication_stays(sweep, study):
+    for name in ("diagnostics.csv", "results.csv", "figures/old.svg", "runs/007/record.json"):
+        (study / name).parent.mkdir(parents=True, exist_ok=True)
+        (study / name).write_text("of the first\n")
+    publish([sweep], study)
+    assert not (study / "diagnostics.csv").exists()
+    assert not list(study.glob("figures/old.svg")) + list(study.glob("runs/007"))
+    assert "of the first" not in (study / "results.csv").read_text()
+    (sweep / "0" / "record.json").write_text("{")
+    before = {path: path.read_bytes() for path in study.rglob("*") if path.is_file()}
+    with pytest.raises(RequestError):
+        publish([sweep], study)
+    assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("name", ["README.md", "../epochs.yaml"])
 def test_a_study_has_its_question_first(sweep, study, name):
     (study / name).unlink()

@@ -290,6 +290,23 @@ def test_the_dashboard_follows_the_output_folder(config):
     assert without["logger"] == {}
 
 
+def test_an_input_scale_that_is_the_root_of_the_width_follows_it(config):
+    scaled = json.loads(json.dumps(config))
+    scaled["model"] |= {"embed_dim": 64, "embed_scale": 8.0}
+
+    def repeated(scale, *overridden):
+        wide = json.loads(json.dumps(scaled))
+        wide["model"] |= {"embed_dim": 256, "embed_scale": scale}
+        follow_links(wide, scaled, {*overridden})
+        return wide["model"]["embed_scale"]
+
+    assert repeated(8.0) == 16.0
+    assert repeated(8.0, "model.embed_scale") == 8.0
+    assert repeated(1.0) == 1.0  # another option of tying
+    scaled["model"] |= {"embed_dim": 1, "embed_scale": 1.0}
+    assert repeated(1.0) == 1.0
+
+
 @pytest.mark.parametrize("kind", [L.Callback, Logger, MiniGPT])
 @pytest.mark.parametrize(
     "target",
