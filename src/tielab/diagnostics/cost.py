@@ -3,9 +3,10 @@
     python train.py callbacks=diagnostics budget=smoke
     python -m tielab.diagnostics.cost outputs/runs/RUN
 
-An interrupted run will do. Its model is trained again on its data for a few steps. In every pair of
-neighbouring steps one is watched and one is not, the first of them in turn, so that whatever else the machine
-does falls on both. At validations the diagnostics work in hooks of their own, and those are timed.
+An interrupted run will do. Its model is trained again on its data for a few steps. What a measured step takes
+longer is the median over pairs of neighbouring steps, one watched and one not, the first of them in turn, so
+that whatever else the machine does falls on both. What a diagnostic does at the other steps and at
+validations it does in hooks of its own, and those are timed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from tielab.build import build
 from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import prepare
 from tielab.diagnostics.base import Diagnostic, SteppedDiagnostic, ValidationDiagnostic
+from tielab.errors import RequestError
 from tielab.experiment import build_model
 from tielab.record import read_record
 from tielab.run import read_run_config
@@ -42,10 +44,12 @@ class EveryOther(L.Callback):
     def __init__(self, diagnostic: Diagnostic):
         self.diagnostic = diagnostic
         self.step_seconds: list[float] = []
-        self.validation_seconds: list[float] = []
-        """Of whole validations, without the diagnostic."""
+        """Of whole steps, with the diagnostic's hooks."""
         self.hook_seconds: list[float] = []
-        """Of the diagnostic in each validation."""
+        """Of the diagnostic's hooks in each step."""
+        self.validation_seconds: list[float] = []
+        """Of whole validations, without the diagnostic's hooks."""
+        self.validation_hook_seconds: list[float] = []
         self._started = self._in_hooks = 0.0
 
     def watched(self, step: int) -> bool:
@@ -61,22 +65,23 @@ class EveryOther(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._started = _now()
+        self._started, self._in_hooks = _now(), 0.0
         if self.watched(batch_idx):
-            self.diagnostic.on_train_batch_start(trainer, pl_module, batch, batch_idx)
+            self._time("on_train_batch_start", trainer, pl_module, batch, batch_idx)
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         if self.watched(trainer.global_step):
-            self.diagnostic.on_before_optimizer_step(trainer, pl_module, optimizer)
+            self._time("on_before_optimizer_step", trainer, pl_module, optimizer)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self.watched(batch_idx):
-            self.diagnostic.on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+            self._time("on_train_batch_end", trainer, pl_module, outputs, batch, batch_idx)
         self.step_seconds.append(_now() - self._started)
+        self.hook_seconds.append(self._in_hooks)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._started, self._in_hooks = _now(), 0.0
@@ -87,8 +92,8 @@ class EveryOther(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._time("on_validation_end", trainer, pl_module)
-        self.hook_seconds.append(self._in_hooks)
         self.validation_seconds.append(_now() - self._started - self._in_hooks)
+        self.validation_hook_seconds.append(self._in_hooks)
 
     def _time(self, hook: str, *args: Any) -> None:
         started = _now()
@@ -113,8 +118,10 @@ class Cost:
     """Pairs of steps, or validations, that were timed."""
     seconds: float
     """Median of what one measurement takes."""
-    share: float
-    """Of the time the run takes without it."""
+    share_of_steps: float
+    """What it takes in the whole run, as a share of the steps' time without it."""
+    share_of_run: float
+    """The same, of the time of steps and validations."""
 
 
 class Bench:
@@ -122,6 +129,8 @@ class Bench:
 
     def __init__(self, folder: Path):
         self.config, self.record = read_run_config(folder), read_record(folder)
+        if self.record.num_steps is None:
+            raise RequestError(f"{folder} has not begun to train; run it until it does")
         torch.set_num_threads(self.config["trainer"]["num_threads"])
         self.prepared = prepare(self.config["data"])
 
@@ -149,18 +158,21 @@ class Bench:
         trainer.fit(task, TextDataModule(data, self.prepared, num_steps))
         return timed
 
-    def extra(self, diagnostic: SteppedDiagnostic, every_n_steps: int, num_pairs: int) -> float:
-        """Median of what a step takes longer with a diagnostic set to another interval."""
-        changed = copy.copy(diagnostic)
-        changed.every_n_steps = every_n_steps
-        # One pair more: the last step of a training is always measured.
-        timed = self.train(changed, 2 * (WARMUP_PAIRS + num_pairs + 1), 0)
+    def step_costs(self, diagnostic: SteppedDiagnostic, num_pairs: int) -> tuple[float, float]:
+        """Median of what a measured step takes longer, and of what the hooks take at any other one."""
+        found = []
         steps = range(2 * WARMUP_PAIRS, 2 * (WARMUP_PAIRS + num_pairs))
+        for every_n_steps in (1, NEVER):
+            changed = copy.copy(diagnostic)
+            changed.every_n_steps = every_n_steps
+            # One pair more: the last step of a training is always measured.
+            found.append(self.train(changed, len(steps) + 2 * (WARMUP_PAIRS + 1), 0))
+        measured, other = found
         watched, plain = (
-            [timed.step_seconds[step] for step in steps if timed.watched(step) is seen]
-            for seen in (True, False)
+            [measured.step_seconds[s] for s in steps if measured.watched(s) is seen] for seen in (True, False)
         )
-        return float(np.median(np.subtract(watched, plain)))
+        between = [other.hook_seconds[step] for step in steps if other.watched(step)]
+        return float(np.median(np.subtract(watched, plain))), float(np.median(between))
 
     def cost(
         self, diagnostic: Diagnostic, times: tuple[float, float], num_pairs: int, num_validations: int
@@ -174,13 +186,14 @@ class Bench:
         assert steps is not None
         total = steps * times[0] + validations * times[1]
         if isinstance(diagnostic, SteppedDiagnostic):
-            measured, between = (self.extra(diagnostic, n, num_pairs) for n in (1, NEVER))
-            each = between + (measured - between) / diagnostic.every_n_steps
-            return Cost(diagnostic.name, num_pairs, measured, steps * each / total)
+            measured, other = self.step_costs(diagnostic, num_pairs)
+            num_measured = steps / diagnostic.every_n_steps
+            spent = num_measured * measured + (steps - num_measured) * other
+            return Cost(diagnostic.name, num_pairs, measured, spent / (steps * times[0]), spent / total)
         timed = self.train(diagnostic, num_validations, num_validations)
-        seconds = float(np.median(timed.hook_seconds))
-        looks = validations + isinstance(diagnostic, ValidationDiagnostic)  # and before the first step
-        return Cost(diagnostic.name, num_validations, seconds, looks * seconds / total)
+        seconds = float(np.median(timed.validation_hook_seconds))
+        spent = seconds * (validations + isinstance(diagnostic, ValidationDiagnostic))  # one before the first
+        return Cost(diagnostic.name, num_validations, seconds, spent / (steps * times[0]), spent / total)
 
     def times(self, num_pairs: int) -> tuple[float, float]:
         """Seconds of one step, and of one validation, without any diagnostic."""
@@ -203,8 +216,9 @@ def main() -> None:
     print(f"step {1e3 * step:.2f} ms, validation {1e3 * validation:.0f} ms, {bench.record.num_steps} steps")
     for diagnostic in bench.diagnostics():
         found = bench.cost(diagnostic, times, asked.pairs, asked.validations)
-        measurement = f"{1e3 * found.seconds:9.2f} ms a measurement ({found.seconds / step:.1%} of a step)"
-        print(f"{found.name:20} {measurement}, {found.share:.2%} of the run, n={found.num_measurements}")
+        shares = f"{found.share_of_steps:.2%} of the steps, {found.share_of_run:.2%} of the run"
+        each = f"{found.name:20} {1e3 * found.seconds:9.2f} ms a measurement"
+        print(f"{each}, {shares}, n={found.num_measurements}", flush=True)
 
 
 if __name__ == "__main__":
