@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -12,6 +12,9 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from hydra_plugins.tielab_launcher import ParallelLauncher
 from tielab.sweep import Job, Sweep
+
+if TYPE_CHECKING:
+    from tielab.study import Cell
 
 
 class CheckedSweeper(BasicSweeper):
@@ -24,6 +27,7 @@ class CheckedSweeper(BasicSweeper):
         from tielab.sweep import add_request
 
         assert self.config is not None
+        launch.refuse_phase(self.config, self.config.hydra, self.parse(arguments))
         if is_to_be_tuned(self.config):
             return self._tune_and_report(arguments)
         request = launch.request_of(self.config, arguments)
@@ -35,10 +39,31 @@ class CheckedSweeper(BasicSweeper):
 
     def _tune_and_report(self, arguments: list[str]) -> None:
         """Choose the learning rate of every combination of the swept keys, then run the seeds at it."""
+        from tielab import launch
+        from tielab.sweep import add_request, refuse_another
+
+        assert self.config is not None
+        cells, seeds, hashes = self._plan_study(arguments)
+        request = launch.request_of(self.config, arguments)
+        with launch.open_sweep(self.config, request, hashes) as sweep:
+            if sweep.jobs and not {job.config_hash for job in sweep.jobs} & {*hashes}:
+                refuse_another(sweep)
+            add_request(sweep, request)
+            launch.say_what_is_there(sweep, sweep.jobs)
+            try:
+                broken = self._run_study(sweep, cells, seeds)
+            finally:
+                launch.close(sweep, sweep.jobs)
+            launch.outcome.exit_status = _study_status(sweep, cells) or broken
+
+    def _plan_study(self, arguments: list[str]) -> tuple[list["Cell"], list[list[str]], list[str]]:
+        """The cells of a study, the seeds to report, and the config hashes of the jobs that may come.
+
+        Raises:
+            RequestError: some job could not be run, or the request sets what the study does.
+        """
         from tielab import launch, study
         from tielab.config import plain
-        from tielab.errors import FAILED
-        from tielab.sweep import STOPPED_NAME, add_request, exit_status, refuse_another
 
         assert self.config is not None
         parsed = self.parse(arguments)
@@ -53,30 +78,21 @@ class CheckedSweeper(BasicSweeper):
         tuning = self.check([job for cell in cells for job in cell.tune_jobs(some_rate)])
         reporting = self.check([job for cell in cells for job in cell.report_jobs(seeds, some_rate)])
         study.check_seeds([config for _, config in reporting])
-        hashes = [*study.possible_hashes(cells, [config for _, config in [*tuning, *reporting]])]
-        request = launch.request_of(self.config, arguments)
-        with launch.open_sweep(self.config, request, hashes) as sweep:
-            if sweep.jobs and not {job.config_hash for job in sweep.jobs} & {*hashes}:
-                refuse_another(sweep)
-            add_request(sweep, request)
-            launch.say_what_is_there(sweep, sweep.jobs)
-            growing = Growing(self, sweep)
-            stopped = (sweep.folder / STOPPED_NAME).exists
-            try:
-                study.tune(cells, growing.values, stopped)
-                print("\n".join(cell.describe() for cell in cells), flush=True)
-                settled = [cell for cell in cells if cell.is_settled]
-                if not stopped():
-                    growing.run([job for cell in settled for job in cell.report_jobs(seeds)])
-            finally:
-                launch.close(sweep, sweep.jobs)
-            states = [(job, sweep.state(job)) for job in sweep.jobs]
-            # A rate at which the training diverges is a result of the tuning.
-            counted = [
-                s for job, s in states if s.status != "diverged" or "study.phase=report" in job.overrides
-            ]
-            chosen = 0 if len(settled) == len(cells) else FAILED
-            launch.outcome.exit_status = exit_status(counted) or growing.broken or chosen
+        configs = [config for _, config in [*tuning, *reporting]]
+        return cells, seeds, [*study.possible_hashes(cells, configs)]
+
+    def _run_study(self, sweep: Sweep, cells: list["Cell"], seeds: list[list[str]]) -> int:
+        """Tune all cells, then report those that are settled; the status of the launching."""
+        from tielab import study
+        from tielab.sweep import STOPPED_NAME
+
+        growing = Growing(self, sweep)
+        stopped = (sweep.folder / STOPPED_NAME).exists
+        study.tune(cells, growing.values, stopped)
+        print("\n".join(cell.describe() for cell in cells), flush=True)
+        if not stopped():
+            growing.run([job for cell in cells if cell.is_settled for job in cell.report_jobs(seeds)])
+        return growing.broken
 
     def combinations(self, parsed: list[Override]) -> list[list[str]]:
         """The overrides of every combination of the swept values."""
@@ -178,6 +194,7 @@ class SearchSweeper(CheckedSweeper):
         assert self.config is not None
         search.check_optuna()
         parsed = self.parse(arguments)
+        launch.refuse_phase(self.config, self.config.hydra, parsed)
         continuous = [o for o in parsed if o.is_sweep_override() and not o.is_discrete_sweep()]
         intervals = [search.interval_of(o.get_key_element(), o.value()) for o in continuous]
         if not intervals:
@@ -212,6 +229,17 @@ class SearchSweeper(CheckedSweeper):
             found = 0 if all(cell.has_value for cell in cells) else FAILED
             settled = exit_status([state for state in states if state.status != "diverged"])
             launch.outcome.exit_status = settled or growing.broken or found
+
+
+def _study_status(sweep: Sweep, cells: list["Cell"]) -> int:
+    """The exit status of a study: a rate at which the training diverges is a result of the tuning."""
+    from tielab.errors import FAILED
+    from tielab.sweep import exit_status
+
+    states = [(job, sweep.state(job)) for job in sweep.jobs]
+    counted = [s for job, s in states if s.status != "diverged" or "study.phase=report" in job.overrides]
+    chosen = 0 if all(cell.is_settled for cell in cells) else FAILED
+    return exit_status(counted) or chosen
 
 
 def _quoted(text: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -43,7 +44,7 @@ from tielab.run import (
     shown,
     state_of,
 )
-from tielab.study import is_to_be_tuned
+from tielab.study import PHASE_KEY, check_phase, is_to_be_tuned, leave_study
 from tielab.sweep import (
     MANIFEST_NAME,
     RERUN_OF,
@@ -100,8 +101,25 @@ def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dic
     if repeated is not None:
         overridden = {override.partition("=")[0].lstrip("+") for override in overrides}
         follow_links(config, read_record(repeated).config, overridden)
-    check_still_matched(config, _original_config(hydra_config))
+    original = _original_config(hydra_config)
+    check_still_matched(config, original)
+    if original is not None:
+        leave_study(config, original)
     return config
+
+
+def refuse_phase(cfg: Any, hydra_config: Any, given: Sequence[Override] = ()) -> None:
+    """Raise RequestError if a request says itself what its runs are for.
+
+    Args:
+        cfg: the config of the request.
+        given: its overrides, as far as they are not in ``cfg``.
+    """
+    original = _original_config(hydra_config)
+    phase = cfg.study.phase
+    asked = [phase if phase is None else phase.name]
+    asked += [override.value() for override in given if override.get_key_element() == PHASE_KEY]
+    check_phase(asked, None if original is None else original["study"]["phase"])
 
 
 def checked(configs: Sequence[dict[str, Any]], *, remote: bool = False) -> list[dict[str, Any]]:
@@ -161,6 +179,7 @@ def _explained(error: Exception) -> str:
 
 
 def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
+    refuse_phase(cfg, hydra_config)
     config = resolve(cfg, hydra_config, hydra_config.overrides.task)
     if is_to_be_tuned(config):
         raise RequestError("study.tune=lr trains many runs to choose a rate: add -m")

@@ -35,7 +35,8 @@ def _resume_sweep(folder: Path) -> int:
     found = read_sweep(folder)
     command = command_of(found)
     if found.grows:
-        raise RequestError(f"{folder} is a search; go on with it by its command: {command}")
+        kind = "study with study.tune=lr" if found.is_tuned else "search"
+        raise RequestError(f"{folder} is a {kind}; go on with it by its command: {command}")
     if not found.jobs:
         raise RequestError(f"{folder} has no jobs yet; begin them by its command: {command}")
 

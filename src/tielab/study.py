@@ -14,6 +14,7 @@ from tielab.config import RATE_KEY, config_hash
 from tielab.errors import RequestError
 
 SEED_KEY = "seed"
+PHASE_KEY = "study.phase"
 MAX_EXTENSIONS = 4
 """Rates that are added to a cell's grid before it is given up."""
 
@@ -23,6 +24,30 @@ Overrides = list[str]
 def is_to_be_tuned(config: Any) -> bool:
     """Whether a config asks for a study, and is not of one of its runs."""
     return config["study"]["tune"] is not None and config["study"]["phase"] is None
+
+
+def check_phase(asked: Sequence[Any], written: str | None) -> None:
+    """Raise RequestError if a phase is asked for that does not stand in the ``run.yaml`` that is repeated.
+
+    Args:
+        asked: every value that the request gives the phase.
+        written: the phase in that ``run.yaml``.
+    """
+    if any(phase not in (None, written) for phase in asked):
+        raise RequestError(f"{PHASE_KEY} is written by the tool; ask with study.tune=lr")
+
+
+def leave_study(config: dict[str, Any], original: dict[str, Any]) -> None:
+    """Let a repetition that computes something else than a run of a study be none of the study's runs.
+
+    Its rate was chosen for the original, and its seed may be one that chooses.
+
+    Args:
+        config: of the repetition; changed in place.
+        original: of the run that is repeated.
+    """
+    if original["study"]["phase"] is not None and config_hash(config) != config_hash(original):
+        config["study"] |= {"tune": None, "phase": None}
 
 
 class Cell:

@@ -62,8 +62,12 @@ class Sweep:
     @property
     def grows(self) -> bool:
         """Whether its jobs follow from the results of others, so that only its command can go on with it."""
-        is_tuned = any(o.startswith("study.phase=") for job in self.jobs for o in job.overrides)
-        return is_tuned or (self.folder / STUDY_NAME).exists()
+        return self.is_tuned or (self.folder / STUDY_NAME).exists()
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether it chooses the learning rates that it then compares at."""
+        return any(o.startswith("study.phase=") for job in self.jobs for o in job.overrides)
 
     def path(self, job: Job) -> Path:
         return self.folder / job.name

@@ -43,7 +43,7 @@ def test_each_arm_is_reported_at_its_own_best_rate(main, tielab, tiny, the_sweep
     assert "not chosen, since runs are missing" in out
     done = tielab("resume", the_sweep())
     assert done.returncode == 2
-    assert "go on with it by its command" in done.stderr
+    assert "is a study with study.tune=lr; go on with it by its command" in done.stderr
 
     assert main(*command, "seed=0") == 0
     out, _ = capfd.readouterr()
@@ -78,6 +78,27 @@ def test_each_arm_is_reported_at_its_own_best_rate(main, tielab, tiny, the_sweep
     phases = [record.config["study"]["phase"] for record in records]
     assert (phases.count("tune"), phases.count("report")) == (num_tuned, 6)
     assert not any(record.attempts for record in records[num_tuned:])
+    check_repetitions(main, the_sweep(), records, capfd)
+
+
+def check_repetitions(main, sweep, records, capfd):
+    """A repetition is of the study as long as it computes the same."""
+    number = next(i for i, r in enumerate(records) if r.config["study"]["phase"] == "report")
+    where = ("--config-dir", str(sweep / str(number)), "--config-name", "run")
+    for i, (override, phase) in enumerate(
+        {"trainer=cpu": "report", f"{RATE}=0.5": None, "seed=7": None, "model.tied=false": None}.items()
+    ):
+        again = sweep.parents[1] / "again" / str(i)
+        assert main(*where, override, f"hydra.run.dir={again}", "trainer.num_threads=1") == 0
+        study = read_record(again).config["study"]
+        assert (study["phase"], study["tune"]) == (phase, phase and "lr")
+    swept = sweep.parents[1] / "again" / "sweep"
+    assert main("-m", *where, "seed=8", f"hydra.sweep.dir={swept}") == 0
+    assert records_of(swept)[0].config["study"]["phase"] is None
+    for mode in ((), ("-m",)):
+        capfd.readouterr()
+        assert main(*mode, *where, "study.phase=tune") == 2
+        assert PHASE in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -92,6 +113,7 @@ def test_without_an_interior_optimum_no_seed_is_reported(main, tiny, the_sweep, 
     assert {record.config["study"]["phase"] for record in records} == {"tune"}
 
 
+PHASE = "study.phase is written by the tool; ask with study.tune=lr"
 WRONG = [
     (["seed=0,100"], "seed=100 is one of study.tune_seeds=[100]"),
     ([f"{RATE}=1e-3,2e-3"], "study.tune=lr chooses optimizer.learning_rate itself"),
@@ -100,6 +122,11 @@ WRONG = [
     (["data.seed=5"], "data.seed=5 differs from seed=0"),
     (["study.rates=[0.1,0.3,0.9]"], "is no grid of learning rates"),
     (["hydra/sweeper=optuna", "model.dropout=interval(0,0.1)"], "drop one of them"),
+    (["hydra.sweeper.params={study.phase:report}"], PHASE),
+    (["study.phase=report"], PHASE),
+    (["study.phase=tune,report"], PHASE),
+    (["study.tune=null", "study.phase=tune"], PHASE),
+    (["hydra/sweeper=optuna", "model.dropout=interval(0,0.1)", "study.phase=report"], PHASE),
     (["study.tune=momentum"], "study.tune: Invalid value 'momentum', expected one of [lr]"),
 ]
 
@@ -116,3 +143,5 @@ def test_wrong_studies_are_refused_before_anything_runs(arguments, message, main
 def test_a_single_run_cannot_be_a_study(main, tiny, capfd):
     assert main(*tiny, "study.tune=lr") == 2
     assert "study.tune=lr trains many runs to choose a rate: add -m" in capfd.readouterr().err
+    assert main(*tiny, "study.tune=lr", "study.phase=report") == 2
+    assert PHASE in capfd.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 from tielab.checks import _check_study
 from tielab.config import config_hash
 from tielab.errors import RequestError
-from tielab.study import Cell, check_keys, open_cells, possible_hashes, tune
+from tielab.study import Cell, check_keys, check_phase, leave_study, open_cells, possible_hashes, tune
 
 RATES = [0.5, 1.0, 2.0]
 
@@ -154,3 +154,24 @@ def test_keys_that_the_study_sets_cannot_be_asked_for():
         with pytest.raises(RequestError) as error:
             check_keys(swept, given)
         assert message in str(error.value)
+
+
+def test_a_phase_stands_in_the_repeated_run_or_nowhere():
+    check_phase([None, "report"], "report")
+    for asked, written in ((["tune"], None), (["tune"], "report"), ([None, object()], None)):
+        with pytest.raises(RequestError, match=r"study\.phase is written by the tool"):
+            check_phase(asked, written)
+
+
+def test_a_repetition_with_another_value_leaves_the_study():
+    def run(**others):
+        return {"seed": 0, "output_dir": "outputs", "study": {"tune": "lr", "phase": "report"}, **others}
+
+    same, other = run(output_dir="elsewhere"), run(seed=1)
+    for config in (same, other):
+        leave_study(config, run())
+    assert same["study"] == {"tune": "lr", "phase": "report"}
+    assert other["study"] == {"tune": None, "phase": None}
+    asked = {"seed": 0, "study": {"tune": "lr", "phase": None}}
+    leave_study(asked, {"seed": 1, "study": {"tune": None, "phase": None}})
+    assert asked["study"]["tune"] == "lr"
