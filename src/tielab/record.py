@@ -26,6 +26,8 @@ LAST_CHECKPOINT = Path("checkpoints", "last.ckpt")
 ERROR_FILES = "error.rank*.json"
 """What a process other than the first failed with."""
 STATUSES = ("running", "finished", "failed", "interrupted")
+DIVERGED = "DivergedError"
+"""The error of a run that was trained to its end, where the loss was no number: an outcome, like a value."""
 
 
 @dataclass
@@ -158,6 +160,11 @@ class Record:
     @property
     def finished(self) -> bool:
         return self.status == "finished"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the training ran to its end, where the loss was no number."""
+        return self.status == "failed" and (self.error or {}).get("type") == DIVERGED
 
 
 @contextlib.contextmanager

@@ -55,8 +55,6 @@ RERUN_GROUPS = (
     "width",
     "matching",
 )
-DIVERGED = "DivergedError"
-"""The error of a run that was trained to its end, where the loss was no number."""
 LOCK_NAME = ".lock"
 """Held by the process that runs a folder; the kernel lets go however that process ends."""
 
@@ -156,8 +154,7 @@ def state_of(folder: Path) -> State:
             return State("killed", record)
     if record is None:
         return State("killed" if (folder / METRICS_NAME).exists() else "waiting")
-    diverged = record.status == "failed" and record.error is not None and record.error["type"] == DIVERGED
-    return State("diverged" if diverged else record.status, record)
+    return State("diverged" if record.diverged else record.status, record)
 
 
 def _record_in(folder: Path) -> Record | None:
@@ -395,7 +392,7 @@ def execute(config: dict[str, Any], folder: Path) -> Record:
         write_record(folder, record)
     if record.status == "failed":
         assert record.error is not None
-        if record.error["type"] == DIVERGED:  # what came out, and no fault of the code
+        if record.diverged:  # what came out, and no fault of the code
             print(f"DIVERGED {shown(folder)}: {record.error['message']}", file=sys.stderr)
         else:
             what = "{type}: {message}\n{traceback}".format(**record.error)

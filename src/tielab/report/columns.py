@@ -10,6 +10,7 @@ from tielab.report.wording import (
     bits_text,
     count_text,
     difference_text,
+    first_step,
     magnitude_text,
     mebibytes_text,
     p_text,
@@ -67,10 +68,10 @@ def _difference_legend(table: "pd.DataFrame") -> str:
     text = f"{name}: bits per byte, paired by seed; below zero {arm} predicts better"
     if table["minimum_detectable"].notna().any():
         text += "; p: paired t test"
-        num_cells = table["num_cells"].max()
+        num_cells = int(table["num_cells"].max())
         if num_cells > 1:
             text += f", Holm-adjusted for {num_cells} comparisons"
-        text += "; detectable: shown with 80 % power"
+        text += f"; detectable: shown with 80 % power{first_step(num_cells)}"
     return text
 
 

@@ -1,7 +1,7 @@
 """Records in, one comparison out: a row per setting and arm, with the paired difference from its reference.
 
-Only finished runs whose tie was observed as configured give numbers. Everything that was left out,
-refused or doubtful is a note; nothing is dropped in silence.
+Only finished runs whose tie was observed as configured give numbers; those that diverged are counted.
+Everything that was left out, refused or doubtful is a note; nothing is dropped in silence.
 """
 
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tielab.report.arms import references, with_shared_keys
 from tielab.report.axes import AXIS_COLUMN, Placed, placed
 from tielab.report.collect import Collected, CollectedRun
+from tielab.report.divergence import count_divergence, note_divergence
 from tielab.report.families import adjusted
 from tielab.report.groups import (
     Columns,
@@ -23,7 +24,14 @@ from tielab.report.groups import (
     values_at,
 )
 from tielab.report.notes import doubts, notes_on_scope, nothing_solved, solved_sizes
-from tielab.report.rates import RateCurve, rate_curves, tuned_rate_verdicts, unreported
+from tielab.report.rates import (
+    RateCurve,
+    at_one_rate,
+    note_reuse,
+    rate_curves,
+    tuned_rate_verdicts,
+    unreported,
+)
 from tielab.report.settings import fixed_values, setting_of, short_name, study_phase, varying_columns
 from tielab.report.table import table_of
 from tielab.report.tuning import BestRates, best_rates
@@ -66,12 +74,15 @@ def compare(collected: Collected, baseline: str | None = None) -> Comparison:
     """
     collected = collected._replace(runs=with_shared_keys(collected.runs))
     usable = [run for run in collected.runs if problem(run.record) is None]
-    places = placed(usable)
+    places = placed([run for run in collected.runs if run.record.diverged or problem(run.record) is None])
     columns = _columns(collected, places)
     notes = _notes_on_runs(collected, usable, columns)
-    groups = grouped([place for place in places if not _is_tuning(place)], columns, notes)
-    at_best = _pair_all(groups, baseline, notes)
     curves = rate_curves([place for place in places if _is_tuning(place)], columns)
+    reported = at_one_rate([place for place in places if not _is_tuning(place)], curves, columns, notes)
+    groups = grouped([place for place in reported if not place.run.record.diverged], columns, notes)
+    note_divergence(groups, [place for place in reported if place.run.record.diverged], columns)
+    note_reuse(groups, curves, notes)
+    at_best = _pair_all(groups, baseline, notes)
     notes += doubts(groups) + solved_sizes(groups) + nothing_solved(groups) + unreported(groups, curves)
     notes += notes_on_scope([run.record for run in usable], columns, groups)
     names = [short_name(key) for key in columns]
@@ -119,6 +130,7 @@ def _pair_all(groups: list[Group], baseline: str | None, notes: list[str]) -> li
     for group in groups:
         is_solved = group.axis.is_solved
         pair(group, references(ran, baseline, group.axis.adjusted) if is_solved else at_width, notes)
+        count_divergence(group)
     at_best = best_rates(groups)
     places = [(group, arm) for group in groups for arm in group.differences]
     tests = [group.differences[arm] for group, arm in places]
@@ -134,6 +146,7 @@ def _runs(
     """The compared runs in the order of the table, then the tuning runs; each once."""
     found = [(run, group.values) for group in groups for arm in group.arms.values() for run in arm.values()]
     found += [(place.run, values_at(place, columns)) for place in places if _is_tuning(place)]
+    found = [(run, values) for run, values in found if not run.record.diverged]
     first: dict[int, tuple[CollectedRun, dict[str, Any]]] = {}
     for run, values in found:
         first.setdefault(id(run), (run, values))

@@ -20,7 +20,6 @@ from tielab.report.pairing import (
 )
 from tielab.report.settings import (
     Seeds,
-    rate_was_tuned,
     seed_label,
     seeds_of,
     setting_of,
@@ -60,6 +59,14 @@ class Group:
     """Of each arm that has pairs which may be compared."""
     axis: Axis = EQUAL_WIDTH
     """What the arms have in common."""
+    diverged: dict[str, Arm] = field(default_factory=dict)
+    """Of each arm the runs that came out as no number; none is among ``arms``."""
+    reused: set[Seeds] = field(default_factory=set)
+    """Seeds that served to choose a learning rate too: no pair has them."""
+
+    def fresh(self, arm: str) -> Arm:
+        """The runs of the arm that may be paired."""
+        return {seeds: run for seeds, run in self.arms[arm].items() if seeds not in self.reused}
 
     def records(self, arm: str) -> list[Record]:
         return [run.record for run in self.arms[arm].values()]
@@ -83,8 +90,9 @@ def problem(record: Record) -> str | None:
     if not record.finished:
         if record.status == "running":
             return "running, or killed: tielab resume says which, and goes on with it"
+        status = "diverged" if record.diverged else record.status
         message = str(lookup(record, "error.message") or "").strip()
-        return f"{record.status}: {message.splitlines()[0]}" if message else record.status
+        return f"{status}: {message.splitlines()[0]}" if message else status
     if record.tie_observed is not record.tied:
         configured = TIED if record.tied else UNTIED
         return (
@@ -164,13 +172,6 @@ def _add(arm: Arm, run: CollectedRun, name: str) -> str | None:
     remark = (
         f"{arm[seeds].folder}: not counted, {name} repeats it and started later" if seeds in arm else None
     )
-    if rate_was_tuned(record):
-        rate = lookup(record, "config.optimizer.learning_rate")
-        others = [s for s, r in arm.items() if lookup(r.record, "config.optimizer.learning_rate") != rate]
-        if others:
-            remark = f"{_seed_list(others)}: not counted, {name} started later with learning rate {rate}"
-        for other in others:
-            del arm[other]
     arm[seeds] = run
     return remark
 
@@ -189,7 +190,7 @@ def pair(group: Group, references: dict[str, str], notes: list[str]) -> None:
     for arm, reference in group.references.items():
         if reference not in group.arms:
             continue
-        pairs, remarks = match_seeds(group.arms[arm], group.arms[reference], arm, reference)
+        pairs, remarks = match_seeds(group.fresh(arm), group.fresh(reference), arm, reference)
         name = f"{two_arms(arm, reference)}: " if len(group.arms) > 2 else ""
         notes += [labelled(group.values, f"{name}{remark}") for remark in remarks]
         if pairs:

@@ -41,6 +41,7 @@ CIRCUMSTANCES = {
 TRAIN_FLOPS = "flops_per_token.train x tokens_seen"
 MEETING = {"params": ("parameters.total",), "flops": ("parameters.total", TRAIN_FLOPS)}
 """What a size is solved for on an axis of matching; on the others sizes are as asked."""
+EQUIVALENT = "equivalent within 0.5 % perplexity"
 EQUIVALENT_NATS = 0.005
 """Per token; differences below half a percent of perplexity are none in practice."""
 
@@ -69,7 +70,8 @@ class PairedDifference:
     """Bounds of the 95 % BCa interval of the mean, a check of the t interval; None where there is none."""
     bootstrap_high: float | None = None
     minimum_detectable: float | None = None
-    """True difference that so many pairs of this spread show four times in five, at p < 0.05."""
+    """True difference that so many pairs of this spread show four times in five, with a p value below 0.05
+    over ``num_cells``."""
     band: float = 0.0
     """Differences within plus and minus this are equivalence: half a percent of perplexity."""
     holm_p: float | None = None
@@ -80,14 +82,45 @@ class PairedDifference:
     """The label of each seed with its difference."""
     arm: str = "tied"
     reference: str = "untied"
+    corrected: tuple[float, float] | None = None
+    """Bounds of the t interval at 1 - 0.05 / ``num_cells``; None: those of the 95 % interval."""
+    diverged: tuple[int, int] = (0, 0)
+    """Seeds on which the arm and its reference came out as no number, so are in no pair."""
+    num_seeds: tuple[int, int] = (0, 0)
+    """Seeds on which the arm and its reference were trained to the end, the diverged ones among them."""
+    unfair: str | None = None
+    """Why the pairs can show nothing."""
+
+    @property
+    def divergence(self) -> str:
+        """``tied diverged on 2 of 5 seeds``, for each arm that did; empty if none did."""
+        counts = zip((self.arm, self.reference), self.diverged, self.num_seeds, strict=True)
+        return ", ".join(
+            f"{arm} diverged on {num} of {total} {'seed' if total == 1 else 'seeds'}"
+            for arm, num, total in counts
+            if num
+        )
 
     @property
     def verdict(self) -> str:
-        """What the interval shows; a difference is claimed only if it survives Holm's correction."""
+        """What the interval shows; a difference is claimed only if it survives Holm's correction.
+
+        Nothing is claimed in favour of the arm that diverged on more seeds: its other seeds are survivors.
+        """
+        if self.unfair is not None:
+            return f"no claim: {self.unfair}"
+        shown = self._shown()
+        survivor = self.arm if self.diverged[0] > self.diverged[1] else self.reference
+        if self.diverged[0] != self.diverged[1] and shown in (EQUIVALENT, f"{survivor} better"):
+            return f"no claim: {self.divergence}"
+        return shown
+
+    def _shown(self) -> str:
         if self.low is None or self.high is None:
             return "one seed: no claim"
-        if -self.band < self.low and self.high < self.band:
-            return "equivalent within 0.5 % perplexity"
+        low, high = self.corrected or (self.low, self.high)
+        if -self.band < low and high < self.band:
+            return EQUIVALENT
         if self.low <= 0 <= self.high:
             return "no difference shown"
         if self.holm_p is not None and self.holm_p >= LEVEL:

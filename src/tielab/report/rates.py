@@ -25,9 +25,9 @@ class RateCurve:
     """Of the setting columns."""
     arm: str
     points: dict[float, dict[str, float]]
-    """Rate, rising, to the label of each seed with its bits per byte."""
+    """Rate, rising, to the label of each seed with its bits per byte: infinity if it diverged."""
     best: float
-    """The rate with the lowest mean, of those run on every seed of the curve."""
+    """The rate with the lowest mean, the lowest such rate, of those run on every seed of the curve."""
     interior: bool
     """Whether a lower and a higher rate were tried and are worse."""
     basin_low: float
@@ -35,12 +35,25 @@ class RateCurve:
     """The rates around the best one whose means are within ``BASIN_NATS`` per token."""
 
     @property
+    def diverged(self) -> list[float]:
+        """The rates at which a run diverged: as bad as can be, whatever the other seeds gave."""
+        return [rate for rate, values in self.points.items() if math.inf in values.values()]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a best rate: not every one diverged."""
+        return self.best not in self.diverged
+
+    @property
     def seeds(self) -> list[str]:
         return list(dict.fromkeys(seed for values in self.points.values() for seed in values))
 
 
 def rate_curves(places: list[Placed], columns: Columns) -> list[RateCurve]:
-    """A curve for each setting and arm, of the runs that served to choose a rate; the latest of repeats."""
+    """A curve for each setting and arm, of the runs that served to choose a rate; the latest of repeats.
+
+    A run that diverged counts as infinity, as it did when the rate was chosen.
+    """
     runs: dict[tuple[str, Axis, str], list[Placed]] = {}
     for place in sorted(places, key=lambda place: place.run.record.started_at or ""):
         runs.setdefault((place.setting, place.axis, arm_of(place.run)), []).append(place)
@@ -53,24 +66,30 @@ def _curve(places: list[Placed], values: dict[str, Any]) -> RateCurve:
     records: dict[float, dict[str, Record]] = {}
     for place in places:
         record = place.run.record
-        rate = float(lookup(record, "config.optimizer.learning_rate"))
+        rate = _rate(record)
         records.setdefault(rate, {})[seed_label(seeds_of(record))] = record
     rates = _complete(records)
     nats = {rate: fmean(nats_per_token(record) for record in records[rate].values()) for rate in rates}
     best = min(rates, key=nats.__getitem__)
     low, high = _basin(nats, best)
     points = {
-        rate: {seed: bits_per_byte(record) for seed, record in records[rate].items()}
-        for rate in sorted(records)
+        rate: {seed: _bits(record) for seed, record in records[rate].items()} for rate in sorted(records)
     }
     interior = min(rates) < best < max(rates)
     return RateCurve(values, arm_of(places[0].run), points, best, interior, low, high)
 
 
 def _complete(records: dict[float, dict[str, Record]]) -> list[float]:
-    """The rates, rising, that were run on as many seeds as any: others' means are over fewer draws."""
+    """The rates, rising, that were run on as many seeds as any: others' means are over fewer draws.
+
+    A rate at which a run diverged needs no other seed.
+    """
     most = max(len(seeds) for seeds in records.values())
-    return sorted(rate for rate, seeds in records.items() if len(seeds) == most)
+    return sorted(
+        rate
+        for rate, seeds in records.items()
+        if len(seeds) == most or any(record.diverged for record in seeds.values())
+    )
 
 
 def _basin(nats: dict[float, float], best: float) -> tuple[float, float]:
@@ -84,8 +103,80 @@ def _basin(nats: dict[float, float], best: float) -> tuple[float, float]:
 
 
 def nats_per_token(record: Record) -> float:
-    """The validation loss."""
+    """The validation loss; infinity if the run diverged."""
+    if record.diverged:
+        return math.inf
     return float(lookup(record, "validation.nats") / lookup(record, "validation.num_tokens"))
+
+
+def _bits(record: Record) -> float:
+    return math.inf if record.diverged else bits_per_byte(record)
+
+
+def _rate(record: Record) -> float:
+    return float(lookup(record, "config.optimizer.learning_rate"))
+
+
+def at_one_rate(
+    places: list[Placed], curves: list[RateCurve], columns: Columns, notes: list[str]
+) -> list[Placed]:
+    """The places without the runs of an arm at another rate than the one chosen for it; these are noted.
+
+    The rate of an arm is the best one of its curve, if any of its runs has it; else the one at which most
+    seeds finished, of several such rates that of the run that started last.
+    """
+    arms: dict[tuple[str, Axis, str], list[Placed]] = {}
+    for place in places:
+        arms.setdefault((place.setting, place.axis, arm_of(place.run)), []).append(place)
+    kept = []
+    for (_, _, arm), own in arms.items():
+        if rate_was_tuned(own[0].run.record):
+            values = values_at(own[0], columns)
+            known = [curve for curve in curves if curve.is_known]
+            best = next((curve.best for curve in known if (curve.values, curve.arm) == (values, arm)), None)
+            chosen = _chosen(own, best)
+            others = [place for place in own if _rate(place.run.record) != chosen]
+            own = [place for place in own if _rate(place.run.record) == chosen]
+            notes += [labelled(values, _not_counted(arm, others, chosen, best))] if others else []
+        kept += own
+    return kept
+
+
+def _chosen(places: list[Placed], best: float | None) -> float:
+    """As ``at_one_rate`` says, of the places of one arm."""
+    rates: dict[float, list[Record]] = {}
+    for place in places:
+        rates.setdefault(_rate(place.run.record), []).append(place.run.record)
+
+    def rank(rate: float) -> tuple[bool, int, str]:
+        finished = {seeds_of(record) for record in rates[rate] if record.finished}
+        last = max(record.started_at or "" for record in rates[rate])
+        return best is not None and math.isclose(rate, best), len(finished), last
+
+    return max(rates, key=rank)
+
+
+def _not_counted(arm: str, places: list[Placed], chosen: float, best: float | None) -> str:
+    seeds = list(dict.fromkeys(seed_label(seeds_of(place.run.record)) for place in places))
+    rates = ", ".join(str(rate) for rate in sorted({_rate(place.run.record) for place in places}))
+    is_best = best is not None and math.isclose(chosen, best)
+    why = "the best of its curve" if is_best else "the one with the most seeds"
+    return f"{arm}, {seed_range(seeds)} at learning rate {rates}: not counted, the arm's is {chosen}, {why}"
+
+
+def note_reuse(groups: list[Group], curves: list[RateCurve], notes: list[str]) -> None:
+    """Keep seeds that served to choose a rate out of the pairs: there an arm's luck is part of the choice."""
+    for group in groups:
+        served = {seed for curve in _of_group(group, curves).values() for seed in curve.seeds}
+        group.reused = {seeds for arm in group.arms.values() for seeds in arm if seed_label(seeds) in served}
+        if labels := sorted(seed_label(seeds) for seeds in group.reused):
+            text = "served to choose a learning rate: part of the mean, not of the difference"
+            notes.append(labelled(group.values, f"{seed_range(labels)}: {text}"))
+
+
+def _of_group(group: Group, curves: list[RateCurve]) -> dict[str, RateCurve]:
+    """By arm."""
+    return {curve.arm: curve for curve in curves if curve.values == group.values and curve.arm in group.arms}
 
 
 def tuned_rate_verdicts(groups: list[Group], curves: list[RateCurve]) -> list[str]:
@@ -102,7 +193,7 @@ def _tuned(group: Group, arm: str) -> bool:
 
 
 def _verdict(group: Group, curves: list[RateCurve]) -> str:
-    found = {curve.arm: curve for curve in curves if curve.values == group.values and curve.arm in group.arms}
+    found = _of_group(group, curves)
     arms = "; ".join(
         f"{arm} {group.learning_rate(arm)} ({_standing(group, arm, found)})" for arm in group.arms
     )
@@ -138,6 +229,8 @@ def _standing(group: Group, arm: str, curves: dict[str, RateCurve]) -> str:
     if arm not in curves:
         return "its tuning runs are not here"
     curve = curves[arm]
+    if not curve.is_known:
+        return "every rate tried diverged"
     if not _at_best(group, curve):
         return f"not its best: {curve.best}"
     basin = f"within {BASIN_NATS} nats from {curve.basin_low} to {curve.basin_high}"
@@ -153,11 +246,16 @@ def unreported(groups: list[Group], curves: list[RateCurve]) -> list[str]:
     """A note for each curve whose arm has no run at a chosen rate yet."""
     reported = [(group.values, arm) for group in groups for arm in group.arms]
     return [
-        labelled(
-            curve.values,
-            f"{curve.arm}: best learning rate {curve.best} of {len(curve.points)} tried on "
-            f"{seed_range(curve.seeds)}; no run at it on fresh seeds yet",
-        )
+        labelled(curve.values, f"{curve.arm}: {_found(curve)}")
         for curve in curves
         if (curve.values, curve.arm) not in reported
     ]
+
+
+def _found(curve: RateCurve) -> str:
+    if not curve.is_known:
+        return f"each of {len(curve.points)} learning rates tried on {seed_range(curve.seeds)} diverged"
+    return (
+        f"best learning rate {curve.best} of {len(curve.points)} tried on {seed_range(curve.seeds)}; "
+        "no run at it on fresh seeds yet"
+    )

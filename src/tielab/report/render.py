@@ -14,6 +14,7 @@ from tielab.report.collect import collect_runs
 from tielab.report.columns import Column, columns_of, legend, records
 from tielab.report.compare import Comparison, compare
 from tielab.report.groups import Group
+from tielab.report.rates import RateCurve
 from tielab.report.runs import runs_table
 from tielab.report.strides import stride_check
 from tielab.report.table import QUANTITIES
@@ -134,7 +135,7 @@ def to_json(comparison: Comparison) -> str:
         "setting_columns": comparison.setting_columns,
         "rows": records(comparison),
         "differences": [_json_difference(*place) for place in _differences(comparison)],
-        "rate_curves": [asdict(curve) for curve in comparison.rate_curves],
+        "rate_curves": [_json_curve(curve) for curve in comparison.rate_curves],
         "fixed": {key: _as_json(value) for key, value in comparison.fixed.items()},
         "verdicts": comparison.verdicts,
         "notes": comparison.notes,
@@ -162,6 +163,15 @@ def _json_difference(group: Group, arm: str) -> dict[str, Any]:
         "verdict": found.difference.verdict,
         "strides": None if strides is None else asdict(strides) | {"stable": strides.stable},
     }
+
+
+def _json_curve(curve: RateCurve) -> dict[str, Any]:
+    """A curve; JSON has no infinity: a run that diverged is null."""
+    points = {
+        rate: {seed: bits if math.isfinite(bits) else None for seed, bits in values.items()}
+        for rate, values in curve.points.items()
+    }
+    return asdict(curve) | {"points": points}
 
 
 def _without_checks(comparison: Comparison) -> list[Column]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection
+from itertools import accumulate
 from typing import Any
 
 from tielab.config import PROVENANCE_KEYS, RUN_ONLY_KEYS, SCHEME_KEYS
@@ -67,7 +68,7 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def below(key: str, parents: tuple[str, ...]) -> bool:
     """Whether a dotted key is one of the parents or inside one."""
-    return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
+    return any(above in parents for above in accumulate(key.split("."), "{}.{}".format))
 
 
 def identity(setting: Setting) -> str:

@@ -7,7 +7,7 @@ from tielab.report.wording import difference_sentence, equal_parameters_text, la
 
 
 def group_verdicts(groups: list[Group]) -> list[str]:
-    """A line for each arm that is compared in a setting, or one that says why none is."""
+    """A line for each arm that is compared in a setting or was lost, or one that says why none is."""
     waiting: dict[str, list[str]] = {}
     for group in groups:
         for arm, reference in group.references.items():
@@ -15,7 +15,16 @@ def group_verdicts(groups: list[Group]) -> list[str]:
     return [
         labelled(group.values, line)
         for group in groups
-        for line in _compared(group) or [_nothing_compared(group, waiting)]
+        for line in [*(_compared(group) or [_nothing_compared(group, waiting)]), *_lost(group)]
+    ]
+
+
+def _lost(group: Group) -> list[str]:
+    """A line for each arm of which every run diverged."""
+    return [
+        f"{arm} diverged on {len(runs)} of {len(runs)} {'seed' if len(runs) == 1 else 'seeds'}"
+        for arm, runs in group.diverged.items()
+        if arm not in group.arms
     ]
 
 

@@ -4,7 +4,8 @@ import math
 import re
 from typing import Any
 
-from tielab.report.pairing import PairedDifference
+from tielab.report.pairing import EQUIVALENT, PairedDifference
+from tielab.report.statistics import LEVEL
 
 MINUS = "\N{MINUS SIGN}"
 MIB = 1024 * 1024
@@ -77,7 +78,16 @@ def p_text(p_value: float) -> str:
 
 
 def difference_sentence(difference: PairedDifference) -> str:
-    """The difference with its unit, its interval or the lack of one, and what it shows."""
+    """The difference with its unit, its interval or the lack of one, and what it shows.
+
+    How often an arm diverged stands behind what the other seeds show.
+    """
+    sentence = _difference_sentence(difference)
+    told = not difference.divergence or difference.divergence in sentence
+    return sentence if told else f"{sentence}; {difference.divergence}"
+
+
+def _difference_sentence(difference: PairedDifference) -> str:
     start = (
         f"{difference_name(difference)} = {difference_text(difference.mean)} bits/byte, "
         f"{difference.perplexity_percent:+.1f} % perplexity"
@@ -101,8 +111,19 @@ def _conclusion(difference: PairedDifference) -> str:
         return f"{difference.verdict} by {magnitude_text(difference.mean)} bits/byte"
     if difference.verdict == "no difference shown" and difference.minimum_detectable is not None:
         found = magnitude_text(difference.minimum_detectable)
-        return f"{difference.verdict}; {found} bits/byte would have been detected with 80 % power"
+        return (
+            f"{difference.verdict}; {found} bits/byte would have been detected with 80 % power"
+            f"{first_step(difference.num_cells)}"
+        )
+    if difference.verdict == EQUIVALENT and difference.num_cells > 1:
+        percent = 100 * (1 - LEVEL / difference.num_cells)
+        return f"{difference.verdict}, by the {percent:.4g} % interval"
     return difference.verdict
+
+
+def first_step(num_cells: int) -> str:
+    """The level of a test among several at Holm's first step; empty for a single one."""
+    return f" at p < {LEVEL:g}/{num_cells}" if num_cells > 1 else ""
 
 
 def savings_sentence(arm: str, ours: int, theirs: int) -> str:

@@ -10,6 +10,8 @@ from report_records import collected, make_config, make_record, make_validation
 from tielab.record import Record
 from tielab.report.collect import Collected, CollectedRun, UnreadableRun
 from tielab.report.compare import Comparison, compare
+from tielab.report.render import to_plain
+from tielab.report.statistics import minimum_detectable
 
 
 def both_arms(tied: list[float], untied: list[float], **changes: Any) -> list[Record]:
@@ -379,6 +381,102 @@ def test_each_arm_is_also_compared_at_its_own_best_learning_rate() -> None:
     )
     assert comparison.verdicts[3].endswith("; the best untied rate is the lowest or highest one tried")
     assert not any("every run had learning rate" in note for note in comparison.notes)
+
+
+@pytest.mark.parametrize("tied_rates", [(0.001, 0.003, 0.01), (0.003,)])
+def test_arms_run_at_different_rates_have_no_p_at_their_best(tied_rates: tuple[float, ...]) -> None:
+    records = []
+    for _ in (0.001, 0.003):
+        records += both_arms([1.9, 1.91, 1.92], [2.0, 2.01, 2.03])
+    records += both_arms([1.9, 1.91, 1.92], [])
+    rates = [rate for rate in (0.001, 0.003) for _ in range(6)] + [0.01] * 3
+    for record, rate in zip(records, rates, strict=True):
+        record.config["optimizer"]["learning_rate"] = rate
+    kept = [r for r, rate in zip(records, rates, strict=True) if not r.tied or rate in tied_rates]
+    verdict = compare(collected(*kept)).verdicts[-1]
+    tried = ", ".join(map(str, tied_rates))
+    assert verdict.endswith(
+        f"(no claim: not run at the same learning rates, tied at {tried}, untied at 0.001, 0.003); "
+        "the best tied and untied rate is the lowest or highest one tried"
+    )
+    assert "p =" not in verdict
+    same = [r for r, rate in zip(records, rates, strict=True) if rate < 0.01]
+    assert "tied better" in compare(collected(*same)).verdicts[-1]
+
+
+def diverging(records: list[Record], *lost: tuple[bool, int]) -> list[Record]:
+    """The records, those of the arms and seeds named with no number for a loss."""
+    for record in records:
+        if (record.tied, record.seed) in lost:
+            record.status, record.validation = "failed", None
+            record.error = {"type": "DivergedError", "message": "the validation loss is nan", "traceback": ""}
+    return records
+
+
+def test_a_rate_at_which_a_seed_diverged_is_not_the_best_of_a_sweep() -> None:
+    records = []
+    for rate, tied in ((0.001, [2.0, 2.0]), (0.002, [1.5, 1.5]), (0.004, [2.2, 2.2])):
+        for record in both_arms(tied, [2.1, 2.1]):
+            record.config["optimizer"]["learning_rate"] = rate
+            records.append(record)
+    assert "(tied 0.002, " in compare(collected(*records)).verdicts[-1]
+    diverging(records[4:8], (True, 0))
+    assert "(tied 0.001, " in compare(collected(*records)).verdicts[-1]
+    diverging(records[4:8], (True, 1))  # no tied run is left there, and yet it was tried
+    assert "not run at the same" not in compare(collected(*records)).verdicts[-1]
+
+
+FIVE_BETTER = ([1.9, 1.91, 1.92, 1.9, 1.91], [2.0, 2.01, 2.03, 2.0, 2.0])
+
+
+def test_the_survivors_of_an_arm_that_diverged_are_not_called_better() -> None:
+    comparison = compare(collected(*diverging(both_arms(*FIVE_BETTER), (True, 3), (True, 4))))
+    assert ": no claim: tied diverged on 2 of 5 seeds; tied saves" in comparison.verdicts[0]
+    assert row(comparison, tied=True)["verdict"] == "no claim: tied diverged on 2 of 5 seeds"
+    assert row(comparison, tied=True)["num_pairs"] == 3
+
+
+def test_a_divergence_of_the_worse_arm_is_said_beside_the_claim() -> None:
+    comparison = compare(collected(*diverging(both_arms(*FIVE_BETTER), (False, 0))))
+    assert "tied better by 0.1000 bits/byte; untied diverged on 1 of 5 seeds" in comparison.verdicts[0]
+
+
+def test_an_arm_of_which_all_runs_diverged_is_named() -> None:
+    lost = diverging(both_arms(*FIVE_BETTER), *((True, seed) for seed in range(5)))
+    assert compare(collected(*lost)).verdicts == [
+        "no finished tied run, so no comparison",
+        "tied diverged on 5 of 5 seeds",
+    ]
+
+
+def test_a_run_that_failed_or_was_repeated_did_not_diverge() -> None:
+    records = diverging(both_arms(*FIVE_BETTER), (True, 3), (True, 4))
+    records[3].error = {"type": "OSError", "message": "disk full"}
+    records[4].error, records[4].status = None, "interrupted"
+    assert "tied better" in compare(collected(*records)).verdicts[0]
+    records = diverging(both_arms(*FIVE_BETTER), (True, 3))
+    verdict = compare(collected(*records, make_record(seed=3, bits_per_byte=1.9))).verdicts[0]
+    assert "tied better" in verdict
+    assert "diverged" not in verdict
+
+
+def test_what_is_detectable_and_equivalent_among_several_cells_is_corrected() -> None:
+    # Differences of sd 0.001: standard error 0.001 / sqrt(3) = 0.00057735; t(2, 97.5 %) = 4.3026527.
+    near = [-0.0003, 0.0, 0.0003]  # within the band of 0.0018 at 95 and at 97.5 %
+    wide = [-0.0006, 0.0, 0.0006]  # at 95 % alone: 0.0014905, and 0.0021497 with t(2, 98.75 %) = 6.2053468
+    for values, verdicts in ((near, ("equivalent", "equivalent")), (wide, ("equivalent", "no difference"))):
+        cells = [
+            both_arms([2.0 + d for d in values], [2.0] * 3, embed_dim=embed_dim) for embed_dim in (64, 128)
+        ]
+        alone, both = compare(collected(*cells[0])), compare(collected(*cells[0], *cells[1]))
+        for comparison, verdict in zip((alone, both), verdicts, strict=True):
+            assert f": {verdict}" in comparison.verdicts[0]
+        single, several = (c.groups[0].differences["tied"].difference for c in (alone, both))
+        assert single.minimum_detectable == pytest.approx(minimum_detectable(values))
+        assert several.minimum_detectable == pytest.approx(minimum_detectable(values, 0.025))
+    assert "bits/byte would have been detected with 80 % power at p < 0.05/2" in both.verdicts[0]
+    assert "detectable: shown with 80 % power at p < 0.05/2" in to_plain(both)
+    assert "detectable: shown with 80 % power\n" in to_plain(alone)
 
 
 def test_a_single_learning_rate_is_said() -> None:

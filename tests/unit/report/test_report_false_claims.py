@@ -1,14 +1,19 @@
 """How often the report's words claim a difference where there is none, and find one where there is."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from report_records import make_record
+from report_records import collected, make_record
 from tielab.report import pairing
+from tielab.report.collect import Collected, CollectedRun
+from tielab.report.compare import compare
 from tielab.report.families import adjusted
-from tielab.report.groups import ArmDifference
+from tielab.report.groups import ArmDifference, Group
 from tielab.report.pairing import paired_difference
+from tielab.report.tuning import best_rates
 
 NUM_STUDIES, NUM_SEEDS, NOISE = 200, 5, 0.02
 AT_MOST = int(stats.binom.ppf(0.999, NUM_STUDIES, 0.05))
@@ -51,6 +56,56 @@ def test_a_family_of_equal_cells_claims_anything_in_no_more_than_five_of_a_hundr
     unadjusted = sum(any(map(claims, cells)) for cells in reports)
     false_claims = sum(any(map(claims, adjusted(cells))) for cells in reports)
     assert false_claims <= AT_MOST < unadjusted
+
+
+def null_study(generator: np.random.Generator) -> Collected:
+    """The runs of two equal arms in three settings."""
+    records = []
+    for vocab_size in (512, 1024, 2048):
+        luck = generator.normal(2.0, 0.2, NUM_SEEDS)
+        for tied in (True, False):
+            bits = luck + generator.normal(0.0, NOISE, NUM_SEEDS)
+            records += [
+                make_record(tied=tied, seed=seed, bits_per_byte=float(bits[seed]), vocab_size=vocab_size)
+                for seed in range(NUM_SEEDS)
+            ]
+    return collected(*records)
+
+
+def test_reports_on_equal_arms_claim_anything_in_no_more_than_five_of_a_hundred(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The table repeats what the verdicts are made of, and takes most of the time.
+    monkeypatch.setattr("tielab.report.compare.table_of", lambda groups, names: None)
+    generator = np.random.default_rng(4)
+    reports = [compare(null_study(generator)).verdicts for _ in range(NUM_STUDIES)]
+    assert {len(verdicts) for verdicts in reports} == {3}
+    false_claims = sum(any(" better by " in line for line in verdicts) for verdicts in reports)
+    assert 0 < false_claims <= AT_MOST
+
+
+def test_equal_curves_at_the_same_rates_are_told_apart_in_no_more_than_five_of_a_hundred() -> None:
+    generator = np.random.default_rng(5)
+    claimed = 0
+    for _ in range(NUM_STUDIES):
+        groups = [equal_arms_at(rate, generator) for rate in (0.001, 0.002, 0.004, 0.008)]
+        (best,) = best_rates(groups)
+        assert best.found is not None
+        claimed += claims(best.found)
+    assert claimed <= AT_MOST
+
+
+def equal_arms_at(rate: float, generator: np.random.Generator) -> Group:
+    arms = {
+        name: {
+            (seed,) * 3: CollectedRun(
+                Path(name), make_record(tied=name == "tied", seed=seed, bits_per_byte=float(bits))
+            )
+            for seed, bits in enumerate(generator.normal(2.0, NOISE, NUM_SEEDS))
+        }
+        for name in ("tied", "untied")
+    }
+    return Group({"learning_rate": rate}, arms, {"tied": "untied"})
 
 
 def test_a_planted_difference_is_found_with_its_sign_and_size() -> None:

@@ -1,4 +1,5 @@
 import io
+import math
 import re
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from tielab.report.plots.rates import rates_plot
 from tielab.report.plots.style import GREY, arm_styles, log_ticks, number_text
 from tielab.report.plots.tradeoff import Point, frontier, parameters, points_of, tradeoff_plot, train_flops
 from tielab.report.plots.training import TRAIN, VALIDATION, band, loss_plot, metrics_of
+from tielab.report.rates import RateCurve
 
 STYLES = arm_styles(ARMS)
 ALL = (
@@ -285,6 +287,22 @@ def test_the_best_rate_is_ringed_and_its_basin_shaded(comparison: Comparison) ->
     assert axes.patches[0].get_extents().width >= 0
     assert axes.patches[0].get_x() == first.basin_low
     assert rates_plot([], STYLES) is None
+
+
+def test_a_rate_that_diverged_is_a_cross_at_the_top_and_no_point_of_the_curve() -> None:
+    points = {0.001: {"0": 2.1}, 0.002: {"0": 2.0}, 0.004: {"0": 2.2}, 0.008: {"0": math.inf}}
+    curve = RateCurve({}, "tied", points, 0.002, True, 0.002, 0.002)
+    none = RateCurve({}, "untied", {0.001: {"0": math.inf}}, 0.001, False, 0.001, 0.001)
+    plot = rates_plot([curve, none], STYLES)
+    assert plot is not None
+    assert plot.caption.endswith("Crosses at the top: a run diverged at this rate.")
+    axes = drawn(plot.panels[0])
+    crosses = [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "x"]
+    assert crosses == [[0.008], [0.001]]
+    curves = {tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) > 1}
+    assert curves == {(0.001, 0.002, 0.004)}
+    assert all(map(math.isfinite, axes.get_ylim()))
+    assert panel_svg(plot.panels[0], "x", "x")
 
 
 def test_diagnostics_of_any_name_are_averaged_over_seeds() -> None:

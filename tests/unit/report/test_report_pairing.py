@@ -181,6 +181,35 @@ def test_a_claim_among_several_needs_the_adjusted_p() -> None:
     assert difference(-0.1, 0.2, holm_p=1.0, num_cells=5).verdict == "no difference shown"
 
 
+def test_equivalence_among_several_is_judged_by_the_wider_interval() -> None:
+    wide, narrow = (-0.0019, 0.0019), (-0.0015, 0.0015)
+    assert difference(-0.001, 0.001, band=0.0018, corrected=narrow).verdict.startswith("equivalent")
+    assert difference(-0.001, 0.001, band=0.0018, corrected=wide).verdict == "no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "diverged", "verdict"),
+    [
+        (-0.2, -0.1, (0, 0), "tied better"),
+        (-0.2, -0.1, (2, 0), "no claim: tied diverged on 2 of 5 seeds"),
+        (-0.2, -0.1, (2, 1), "no claim: tied diverged on 2 of 5 seeds, untied diverged on 1 of 4 seeds"),
+        (-0.2, -0.1, (1, 1), "tied better"),
+        (-0.2, -0.1, (0, 1), "tied better"),
+        (0.1, 0.2, (2, 0), "untied better"),
+        (0.1, 0.2, (0, 2), "no claim: untied diverged on 2 of 4 seeds"),
+        (-0.001, 0.001, (1, 0), "no claim: tied diverged on 1 of 5 seeds"),
+        (-0.001, 0.001, (1, 1), "equivalent within 0.5 % perplexity"),
+        (-0.1, 0.2, (2, 0), "no difference shown"),
+        (None, None, (2, 0), "one seed: no claim"),
+    ],
+)
+def test_nothing_is_claimed_for_the_survivors_of_an_arm_that_diverged_more(
+    low: float | None, high: float | None, diverged: tuple[int, int], verdict: str
+) -> None:
+    found = difference(low, high, band=0.0018, diverged=diverged, num_seeds=(5, 4))
+    assert found.verdict == verdict
+
+
 def test_the_verdict_names_the_better_arm() -> None:
     names = {"arm": "tied, head_map linear", "reference": "untied"}
     assert difference(-0.2, -0.1, **names).verdict == "tied, head_map linear better"
@@ -206,9 +235,9 @@ def test_every_statistic_of_three_pairs() -> None:
     assert found.num_pairs == 3
     assert found.mean == pytest.approx(0.2)
     assert found.sd == pytest.approx(0.1)
-    # t(2, 97.5 %) = 4.3026527: margin 0.2484138; t(2, 80 %) = 1.0606602: (4.3026527 + 1.0606602) * 0.0577350.
+    # t(2, 97.5 %) = 4.3026527: margin 0.2484138; noncentrality for 80 % power 5.6534893, times 0.0577350.
     assert (found.low, found.high) == (pytest.approx(-0.0484138), pytest.approx(0.4484138))
-    assert found.minimum_detectable == pytest.approx(0.3096509, abs=1e-6)
+    assert found.minimum_detectable == pytest.approx(0.3264044, abs=1e-6)
     # t = 2 sqrt(3), two degrees of freedom: p = 1 - sqrt(12 / 14).
     assert found.p_value == found.holm_p == pytest.approx(0.0741799, abs=1e-6)
     assert found.sign_flip_p == 0.25

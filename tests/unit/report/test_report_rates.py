@@ -1,3 +1,5 @@
+import json
+import math
 from typing import Any
 
 import pytest
@@ -102,11 +104,63 @@ def test_an_arm_at_another_rate_than_its_best_is_said() -> None:
     assert "tied 0.003 (not its best: 0.006)" in verdict
 
 
-def test_seeds_of_the_choice_are_not_fresh() -> None:
+def test_seeds_of_the_choice_are_not_fresh_and_in_no_pair() -> None:
     again = [studied(tied, 100, 0.006 if tied else 0.003, 2.0, "report") for tied in (True, False)]
     records = [*curve_runs(True, TIED), *curve_runs(False, UNTIED), *again]
-    verdict = compare(collected(*records)).verdicts[1]
-    assert "and reported on seed 100 (not fresh: 100 served for the choice)" in verdict
+    comparison = compare(collected(*records))
+    assert comparison.verdicts[0] == "no pair of runs may be compared, the notes say why"
+    assert "and reported on seed 100 (not fresh: 100 served for the choice)" in comparison.verdicts[1]
+    comparison = compare(collected(*records, *reported()))
+    found = comparison.groups[0].differences["tied"].difference
+    assert [seed for seed, _ in found.values] == ["0", "1", "2", "3", "4"]
+    assert list(comparison.table["n"]) == [6, 6]
+    assert (
+        "seed 100: served to choose a learning rate: part of the mean, not of the difference"
+        in comparison.notes
+    )
+
+
+def lost(record: Record) -> Record:
+    """The record of a run that diverged."""
+    record.status, record.validation = "failed", None
+    record.error = {"type": "DivergedError", "message": "the validation loss is nan", "traceback": ""}
+    return record
+
+
+def test_a_rate_at_which_a_seed_diverged_is_the_worst_and_closes_the_curve() -> None:
+    tied = curve_runs(True, [2.1, 2.05, 2.0])
+    # Seed 100 has the best value of all at the highest rate, seed 101 none.
+    tied += [studied(True, 100, 0.012, 1.0), lost(studied(True, 101, 0.012, 2.0))]
+    comparison = compare(collected(*tied, *curve_runs(False, UNTIED), *reported()))
+    curve = comparison.rate_curves[0]
+    assert (curve.best, curve.interior, curve.basin_high, curve.diverged) == (0.006, True, 0.006, [0.012])
+    assert curve.points[0.012] == {"100": 1.0, "101": math.inf}
+    assert comparison.verdicts[1].startswith("each arm at its own best learning rate")
+    assert json.loads(to_json(comparison))["rate_curves"][0]["points"]["0.012"] == {"100": 1.0, "101": None}
+    assert "run7 (tied, seed 101): diverged: the validation loss is nan" in comparison.notes
+    assert len(comparison.runs) == 7 + 10 + 10
+
+
+def test_a_rate_with_a_diverged_seed_needs_no_other() -> None:
+    runs = [studied(True, seed, rate, 2.0 + rate) for rate in (0.003, 0.006) for seed in (100, 101)]
+    (curve,) = compare(collected(*runs, lost(studied(True, 100, 0.0015, 2.0)))).rate_curves
+    assert (curve.best, curve.interior) == (0.003, True)
+
+
+def test_a_run_that_failed_is_no_point() -> None:
+    failed = lost(studied(True, 101, 0.012, 2.0))
+    failed.error = {"type": "OSError", "message": "disk full"}
+    (curve,) = compare(collected(*curve_runs(True, [2.1, 2.05, 2.0]), failed)).rate_curves
+    assert (curve.interior, list(curve.points)) == (False, [0.0015, 0.003, 0.006])
+
+
+def test_an_arm_that_diverged_at_every_rate_has_no_best() -> None:
+    tied = [lost(record) for record in curve_runs(True, [2.1, 2.05, 2.0])]
+    comparison = compare(collected(*tied, *curve_runs(False, UNTIED)))
+    assert (comparison.rate_curves[0].is_known, comparison.rate_curves[0].interior) == (False, False)
+    assert "tied: each of 3 learning rates tried on seeds 100, 101 diverged" in comparison.notes
+    verdict = compare(collected(*tied, *curve_runs(False, UNTIED), *reported())).verdicts[1]
+    assert "tied 0.006 (every rate tried diverged)" in verdict
 
 
 def test_missing_tuning_runs_are_said() -> None:
@@ -115,17 +169,46 @@ def test_missing_tuning_runs_are_said() -> None:
     assert verdict.startswith("not every arm is shown")
 
 
-def test_of_several_choices_the_latest_counts_and_rates_are_not_mixed() -> None:
-    early = reported(tied_rate=0.012, num_seeds=2)
-    late = [studied(True, 1, 0.006, 2.0, "report", started_at="2026-03-01T00:00:00+00:00")]
-    comparison = compare(collected(*early, *late))
+LATE = {"started_at": "2026-03-01T00:00:00+00:00"}
+
+
+def test_a_late_run_at_another_rate_takes_no_seed_from_the_chosen_one() -> None:
+    late = studied(True, 1, 0.012, 2.0, "report", **LATE)
+    comparison = compare(collected(*curve_runs(True, TIED), *curve_runs(False, UNTIED), *reported(), late))
     (group,) = comparison.groups
     assert group.learning_rate("tied") == 0.006
-    assert group.differences["tied"].difference.num_pairs == 1
-    assert (
-        "seeds 0, 1: not counted, run4 (tied, seed 1) started later with learning rate 0.006"
-        in comparison.notes
-    )
+    assert group.differences["tied"].difference.num_pairs == 5
+    note = "tied, seed 1 at learning rate 0.012: not counted, the arm's is 0.006, the best of its curve"
+    assert note in comparison.notes
+
+
+def test_the_best_of_the_curve_counts_before_a_larger_number() -> None:
+    others = [studied(True, seed, 0.012, 2.0, "report", **LATE) for seed in range(5)]
+    records = [*curve_runs(True, TIED), *curve_runs(False, UNTIED), *reported(num_seeds=2), *others]
+    (group,) = compare(collected(*records)).groups
+    assert (group.learning_rate("tied"), len(group.arms["tied"])) == (0.006, 2)
+
+
+def test_without_a_curve_the_rate_of_most_seeds_counts() -> None:
+    late = studied(True, 1, 0.006, 2.0, "report", **LATE)
+    comparison = compare(collected(*reported(tied_rate=0.012, num_seeds=2), late))
+    (group,) = comparison.groups
+    assert group.learning_rate("tied") == 0.012
+    assert group.differences["tied"].difference.num_pairs == 2
+    note = "tied, seed 1 at learning rate 0.006: not counted, the arm's is 0.012, the one with the most seeds"
+    assert note in comparison.notes
+
+
+def test_of_as_many_seeds_the_later_rate_counts() -> None:
+    late = studied(True, 0, 0.006, 2.0, "report", **LATE)
+    (group,) = compare(collected(*reported(tied_rate=0.012, num_seeds=1), late)).groups
+    assert group.learning_rate("tied") == 0.006
+
+
+def test_a_late_run_that_diverged_at_another_rate_is_not_held_against_the_arm() -> None:
+    late = lost(studied(True, 9, 0.012, 2.0, "report", **LATE))
+    (group,) = compare(collected(*reported(), late)).groups
+    assert (group.differences["tied"].difference.num_pairs, group.diverged) == (5, {})
 
 
 def test_a_rate_without_all_seeds_is_not_chosen() -> None:

@@ -86,8 +86,26 @@ def test_equal_values_have_no_bootstrap_interval(recwarn: pytest.WarningsRecorde
 
 
 def test_the_minimum_detectable_difference_by_hand() -> None:
-    # sd sqrt(2.5), standard error sqrt(0.5); t(4, 97.5 %) = 2.7764451, t(4, 80 %) = 0.9409646.
-    assert minimum_detectable(FIVE) == pytest.approx((2.7764451 + 0.9409646) * math.sqrt(0.5))
+    # sd sqrt(2.5), standard error sqrt(0.5). The noncentral t with 4 degrees of freedom and noncentrality
+    # 3.7610596 is above t(4, 97.5 %) = 2.7764451 in 80 % of cases.
+    assert stats.nct.sf(2.7764451, 4, 3.7610596) == pytest.approx(0.8, abs=1e-6)
+    assert minimum_detectable(FIVE) == pytest.approx(3.7610596 * math.sqrt(0.5))
+    # One of ten tests: the same with t(4, 99.75 %).
+    shift = minimum_detectable(FIVE, 0.005) / math.sqrt(0.5)
+    assert stats.nct.sf(stats.t.ppf(0.9975, 4), 4, shift) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("num_values", "effect"), [(199, 0.2), (34, 0.5), (15, 0.8)])
+def test_the_least_number_of_pairs_is_that_of_power_tables(num_values: int, effect: float) -> None:
+    # G*Power and R's pwr.t.test: paired, two-sided, 5 %, 80 % power: 199, 34 and 15 pairs for Cohen's small,
+    # medium and large effect.
+    assert unit_sd_detectable(num_values) < effect < unit_sd_detectable(num_values - 1)
+
+
+def unit_sd_detectable(num_values: int) -> float:
+    """In standard deviations."""
+    values = list(np.random.default_rng(0).normal(0.0, 1.0, num_values))
+    return float(minimum_detectable(values) / np.std(values, ddof=1))
 
 
 def test_the_minimum_detectable_difference_is_that_of_the_normal_formula_for_many_values() -> None:
@@ -96,16 +114,12 @@ def test_the_minimum_detectable_difference_is_that_of_the_normal_formula_for_man
     assert num_values == pytest.approx(400, rel=0.02)
 
 
-@pytest.mark.parametrize("num_values", [5, 12])
+@pytest.mark.parametrize("num_values", [2, 3, 5, 12])
 def test_the_minimum_detectable_difference_is_found_four_times_in_five(num_values: int) -> None:
-    generator = np.random.default_rng(5)
-    noise = generator.normal(0.0, 1.0, (1000, num_values))
-    unit_sd = [math.sqrt((num_values - 1) / num_values) * sign for sign in (1.0, -1.0)] * (num_values // 2)
-    unit_sd += [0.0] * (num_values % 2)
-    delta = minimum_detectable(unit_sd) / np.std(unit_sd, ddof=1)
-    found = np.mean([t_test(list(row + delta)) < 0.05 for row in noise])
-    # The formula is an approximation of the noncentral t: within a few percent.
-    assert 0.75 < found < 0.87
+    noise = np.random.default_rng(5).normal(0.0, 1.0, (20_000, num_values))
+    p_values = stats.ttest_1samp(noise + unit_sd_detectable(num_values), 0.0, axis=1).pvalue
+    # The standard error of the share is 0.003.
+    assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.01)
 
 
 def test_holm_by_hand() -> None:

@@ -29,12 +29,14 @@ def rates_plot(curves: "list[RateCurve]", styles: dict[str, ArmStyle]) -> Plot |
     at_edge = [
         f"{', '.join(filter(None, (label(curve.values), curve.arm)))}"
         for curve in curves
-        if not curve.interior
+        if curve.is_known and not curve.interior
     ]
     caption = (
         "Mean over the tuning seeds, bars from lowest to highest. Ringed: the best rate. Shaded: rates "
         f"within 0.01 nats of it.{omitted}"
     )
+    if any(curve.diverged for curve in curves):
+        caption += " Crosses at the top: a run diverged at this rate."
     if at_edge:
         caption += f" The best rate is the lowest or highest one tried for: {'; '.join(at_edge)}."
     return Plot("learning_rates", "Learning rates", caption, panels, styles)
@@ -43,13 +45,20 @@ def rates_plot(curves: "list[RateCurve]", styles: dict[str, ArmStyle]) -> Plot |
 def _draw(axes: "Axes", curves: "list[RateCurve]", styles: dict[str, ArmStyle]) -> None:
     for curve in curves:
         style = styles[curve.arm]
-        seeds = [list(values.values()) for values in curve.points.values()]
+        axes.plot(
+            curve.diverged, [0.97] * len(curve.diverged), "x", color=style.colour,
+            transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
+        if not curve.is_known:
+            continue
+        finite = {rate: values for rate, values in curve.points.items() if rate not in curve.diverged}
+        seeds = [list(values.values()) for values in finite.values()]
         means = [fmean(values) for values in seeds]
         below = [mean - min(values) for mean, values in zip(means, seeds, strict=True)]
         above = [max(values) - mean for mean, values in zip(means, seeds, strict=True)]
         axes.axvspan(curve.basin_low, curve.basin_high, color=style.colour, alpha=0.12, lw=0)
         axes.errorbar(
-            list(curve.points), means, yerr=(below, above), marker=style.marker, capsize=2, elinewidth=1,
+            list(finite), means, yerr=(below, above), marker=style.marker, capsize=2, elinewidth=1,
             **style.line(),
         )  # fmt: skip
         best = fmean(curve.points[curve.best].values())
