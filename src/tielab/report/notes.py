@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from tielab.config import RATE_KEY
 from tielab.record import Record
 from tielab.report.arms import TIED
 from tielab.report.axes import AXIS_COLUMN, Axis, asked_axis, was_left_alone
 from tielab.report.groups import Columns, Group
 from tielab.report.pairing import PairedDifference, lookup
-from tielab.report.settings import RATE_KEY, rate_was_tuned, short_name
+from tielab.report.settings import rate_was_tuned, short_name
 from tielab.report.statistics import LEVEL
 from tielab.report.strides import stride_check
 from tielab.report.table import several_texts

@@ -5,11 +5,10 @@ from collections.abc import Collection
 from itertools import accumulate
 from typing import Any
 
-from tielab.config import PROVENANCE_KEYS, RUN_ONLY_KEYS, SCHEME_KEYS
+from tielab.config import PROVENANCE_KEYS, RATE_KEY, RUN_ONLY_KEYS, SCHEME_KEYS
 from tielab.record import Record
 from tielab.report.pairing import lookup
 
-RATE_KEY = "optimizer.learning_rate"
 SEED_KEYS = ("seed", "model.seed", "data.seed")
 VOCAB_KEY = "model.vocab_size"
 FOLLOWING_KEYS = ("data.tokenizer.vocab_size", "data.block_size")
