@@ -62,9 +62,12 @@ def test_the_tables_are_what_the_records_give(name):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_numbers_of_a_verdict_are_in_the_results(name):
-    verdict = read(name).partition("**Verdict.**")[2]
-    files = [path for path in (EXPERIMENTS / name).iterdir() if path.suffix in (".md", ".csv", ".txt")]
-    found = " ".join(read(name, path.name) for path in files if path.name != "README.md")
+    """Each is a number of the results, rounded, or one of the prediction or the rule."""
+    before, _, verdict = read(name).partition("**Verdict.**")
     assert verdict, "a published study has a verdict"
-    for number in re.findall(r"\d\.\d{2,}", verdict):
-        assert number in found, f"{number} is in no file of results"
+    files = [path for path in (EXPERIMENTS / name).iterdir() if path.suffix in (".md", ".csv", ".txt")]
+    texts = [before, *(read(name, path.name) for path in files if path.name != "README.md")]
+    found = [float(number) for text in texts for number in re.findall(r"\d+\.\d+", text)]
+    for number in re.findall(r"\d+\.\d{2,}", verdict.partition("**A first attempt**")[0]):
+        decimals = len(number.partition(".")[2])
+        assert any(f"{one:.{decimals}f}" == number for one in found), f"{number} is in no file of results"
