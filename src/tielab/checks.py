@@ -230,7 +230,12 @@ def _check_diagnostics(config: dict[str, Any]) -> None:
         for name, node in config["callbacks"].items()
         if isinstance(node, dict) and str(node.get("_target_")).startswith("tielab.diagnostics.")
     )
-    name = next(found, None)
+    names = list(found)
+    for name in names:
+        interval = config["callbacks"][name].get("every_n_steps", 1)
+        if not isinstance(interval, int) or interval < 1:
+            raise RequestError(f"callbacks.{name}.every_n_steps={interval} is out of range: at least 1")
+    name = next(iter(names), None)
     if name is not None and config["trainer"]["strategy"] == "fsdp":
         raise RequestError(
             f"callbacks.{name} reads whole matrices, which trainer.strategy=fsdp spreads over processes; "

@@ -16,7 +16,7 @@ from tielab.config import lookup
 from tielab.errors import RequestError
 from tielab.record import METRICS_NAME, RECORD_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
 from tielab.run import read_run_config, run_yaml
-from tielab.sweep import MANIFEST_NAME, read_sweep
+from tielab.sweep import MANIFEST_NAME, identity_of, read_sweep
 
 if TYPE_CHECKING:
     from tielab.report.collect import CollectedRun
@@ -49,10 +49,12 @@ def publish(folders: list[Path], study: Path, baseline: str | None = None) -> No
         baseline: the arm that the others are compared with, as in ``tielab report``.
 
     Raises:
-        RequestError: the study has no README.md or no definition, or a run has not begun, has not ended or
-            cannot be read.
+        RequestError: the study has no README.md or no definition, a sweep is not of this study, or a run has
+            not begun, has not ended or cannot be read.
     """
     _check_study(study)
+    for folder in folders:
+        _check_request(folder, study)
     runs = _ended_runs(folders)
     with tempfile.TemporaryDirectory(dir=study.parent, prefix=f".{study.name}.") as name:
         fresh = Path(name)
@@ -69,6 +71,20 @@ def _check_study(study: Path) -> None:
                 f"{path} is missing: a study has its question, prediction and decision rule in README.md, "
                 "and its definition beside its folder, before it is run"
             )
+
+
+def _check_request(folder: Path, study: Path) -> None:
+    """Raise RequestError unless a folder holds the study's own runs, or a sweep of nothing but the study."""
+    if folder.resolve() == (study / RUNS_NAME).resolve():
+        return
+    asked = [identity_of(request) for request in read_sweep(folder).requests]
+    wanted = f"experiments={study.name}"
+    if asked != [[wanted]]:
+        found = "; ".join(" ".join(request) or "the defaults" for request in asked)
+        raise RequestError(
+            f"{folder} was asked for with {found}, a study is the sweep of {wanted} as it is defined; "
+            "change the definition, or publish it as a study of its own"
+        )
 
 
 def _ended_runs(folders: list[Path]) -> list["CollectedRun"]:
@@ -214,7 +230,7 @@ def results_text(comparison: "Comparison", name: str, baseline: str | None, figu
         "Made by `tielab publish`; question, prediction and decision rule are in [README.md](README.md).",
         f"Train its {len(records)} runs, write this page from them, print its table from the records here:",
         "\n".join(["```", *commands, "```"]),
-        f"Conditions: {conditions}.",
+        f"Conditions: {conditions}. Other work on the machine is in tokens/s and memory.",
         to_markdown(comparison).rstrip(),
         *(f"![{Path(figure).stem.replace('_', ' ')}]({FIGURES_NAME}/{figure})" for figure in figures),
     ]

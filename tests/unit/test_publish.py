@@ -11,7 +11,7 @@ from tielab.errors import RequestError
 from tielab.publish import RESULTS_NAME, portable_config, portable_record, publish
 from tielab.record import read_record, write_record
 from tielab.report.wording import two_arms
-from tielab.run import run_yaml
+from tielab.sweep import add_jobs, begin_sweep
 
 
 @pytest.fixture
@@ -28,17 +28,17 @@ def study(tmp_path):
 def sweep(tmp_path):
     """Two arms with two seeds each, as a machine of somebody left them."""
     bits = {(True, 0): 2.0, (False, 0): 1.5, (True, 1): 2.25, (False, 1): 1.5}
-    for job, ((tied, seed), value) in enumerate(bits.items()):
-        folder = tmp_path / "sweep" / str(job)
-        folder.mkdir(parents=True)
-        record = make_record(tied=tied, seed=seed, bits_per_byte=value)
+    records = [make_record(tied=tied, seed=seed, bits_per_byte=value) for (tied, seed), value in bits.items()]
+    for record in records:
         record.host, record.process_id = "somebodys-laptop", 42
-        for config in (record.config,):
-            config |= {"output_dir": "/home/somebody/outputs"}
-            config["data"]["cache_dir"] = "/home/somebody/.cache"
-        write_record(folder, record)
-        (folder / "run.yaml").write_text(run_yaml(record.config))
-    return tmp_path / "sweep"
+        record.config |= {"output_dir": "/home/somebody/outputs", "resume": False}
+        record.config["data"]["cache_dir"] = "/home/somebody/.cache"
+    begun = begin_sweep(tmp_path / "sweep", ["experiments=epochs", "parallel_jobs=2"])
+    for job, record in zip(
+        add_jobs(begun, [([], record.config) for record in records]), records, strict=True
+    ):
+        write_record(begun.path(job), record)
+    return begun.folder
 
 
 def test_a_study_holds_its_runs_tables_and_figures(sweep, study):
@@ -102,10 +102,10 @@ def test_a_run_that_cannot_be_read_is_not_left_out(sweep, study):
 
 def test_a_job_that_has_not_begun_is_not_left_out(sweep, study):
     jobs = [{"name": str(job), "overrides": [], "config_hash": "x"} for job in range(6)]
-    lines = [{"request": ["seed=0,1"]}, *jobs]
+    lines = [{"request": ["experiments=epochs"]}, *jobs]
     (sweep / "sweep.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(RequestError, match=r"sweep/4 has not begun"):
-        publish([sweep.parent], study)
+        publish([sweep], study)
     assert not (study / "runs").exists()
     (sweep / "sweep.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:5]))
     publish([sweep], study)
@@ -124,6 +124,19 @@ def test_nothing_of_an_earlier_publication_stays(sweep, study):
     with pytest.raises(RequestError):
         publish([sweep], study)
     assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "asked", [["tying=tied,untied"], ["experiments=controls"], ["experiments=epochs", "budget=smoke"]]
+)
+def test_another_sweep_is_not_published_as_the_study(sweep, study, asked):
+    manifest = sweep / "sweep.jsonl"
+    entries = [json.loads(line) for line in manifest.read_text().splitlines()]
+    entries[0]["request"] = asked
+    manifest.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    with pytest.raises(RequestError, match=f"was asked for with .*{asked[-1]}.*, a study is the sweep of"):
+        publish([sweep], study)
+    assert not (study / "runs").exists()
 
 
 @pytest.mark.parametrize("name", ["README.md", "../epochs.yaml"])

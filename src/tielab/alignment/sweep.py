@@ -28,7 +28,8 @@ def align_sweep(folder: Path, checkpoint: str, min_count: int) -> Results:
     plan = Plan(notes=differences(runs))
     if len(runs) < len(collected):
         plan.notes.append(
-            f"{len(collected) - len(runs)} of {len(collected)} runs left out: unfinished or repeated"
+            f"{len(collected) - len(runs)} of {len(collected)} runs left out: unfinished, repeated, for a "
+            "learning rate to be chosen, or of a size that was solved to match another arm"
         )
     for arm in tokens:
         _add_within(plan, arm)
@@ -48,13 +49,13 @@ def align_sweep(folder: Path, checkpoint: str, min_count: int) -> Results:
 
 
 def _arms(folder: Path, collected: list[CollectedRun]) -> dict[str, list[CollectedRun]]:
-    """The finished runs by arm, of repeated ones the last; not those that only chose a learning rate.
+    """The finished runs by arm as asked for, of repeated ones the last; not those that chose a learning rate.
 
     Untied arms come first, so that the linear maps lead from them to the tied one, as in Lopardo et al. 2026.
     """
     arms: dict[str, list[CollectedRun]] = {}
     for run in collected:
-        if run.record.finished and study_phase(run.record) != "tune":
+        if run.record.finished and study_phase(run.record) != "tune" and run.record.matching is None:
             arms.setdefault(arm_of(run), []).append(run)
     if not arms:
         raise RequestError(f"{folder} has no finished run; finish one with tielab resume {folder}")

@@ -26,6 +26,9 @@ SHORT_NAMES = {
 }
 """In order of preference: of keys that vary together the first one is shown."""
 
+WATCHING = ("tielab.diagnostics.", "lightning.pytorch.callbacks.ModelCheckpoint")
+"""How the targets of callbacks begin that change nothing of what is computed."""
+
 Seeds = tuple[Any, ...]
 Setting = dict[str, Any]
 
@@ -37,6 +40,7 @@ def setting_of(record: Record) -> Setting:
     solved for are the ones they were solved from. A learning rate that was chosen for the arm is the arm's.
     """
     left_out = (*SCHEME_KEYS, *SEED_KEYS, *RUN_ONLY_KEYS, *FOLLOWING_KEYS, *PROVENANCE_KEYS)
+    left_out += watching_callbacks(record)
     if rate_was_tuned(record):
         left_out += (RATE_KEY,)
     values = flat(record.config) | (lookup(record, "matching.requested") or {})
@@ -44,6 +48,17 @@ def setting_of(record: Record) -> Setting:
     if setting.get(VOCAB_KEY) is None:
         setting[VOCAB_KEY] = record.data.get("vocab_size")
     return setting
+
+
+def watching_callbacks(record: Record) -> tuple[str, ...]:
+    """The keys of the callbacks that save or measure and leave every weight as it would be without them."""
+    callbacks = record.config.get("callbacks")
+    targets = {
+        name: str(node.get("_target_"))
+        for name, node in (callbacks.items() if isinstance(callbacks, dict) else ())
+        if isinstance(node, dict)
+    }
+    return tuple(f"callbacks.{name}" for name, target in targets.items() if target.startswith(WATCHING))
 
 
 def study_phase(record: Record) -> str | None:

@@ -2,8 +2,15 @@
 
 from tielab.report.arms import TIED, UNTIED
 from tielab.report.groups import Group
+from tielab.report.pairing import TRAIN_FLOPS, Pair, quantity
 from tielab.report.strides import stride_check
-from tielab.report.wording import difference_sentence, equal_parameters_text, labelled, savings_sentence
+from tielab.report.wording import (
+    difference_sentence,
+    equal_flops_text,
+    equal_parameters_text,
+    labelled,
+    savings_sentence,
+)
 
 
 def group_verdicts(groups: list[Group]) -> list[str]:
@@ -59,6 +66,13 @@ def _verdict(group: Group, arm: str) -> str:
     ours, theirs = group.parameters(arm), group.parameters(reference)
     if ours is not None and theirs and group.axis.meets_parameters:
         parts.append(equal_parameters_text(ours, theirs))
+        if group.axis.kind == "flops":
+            parts.append(_equal_flops(next(iter(found.pairs.values()))))
     elif ours is not None and theirs and ours != theirs:
         parts.append(savings_sentence(arm, ours, theirs))
     return "; ".join(parts)
+
+
+def _equal_flops(pair: Pair) -> str:
+    ours, theirs = (quantity(record, TRAIN_FLOPS) for record in pair)
+    return equal_flops_text(ours, theirs, *(record.tokens_seen or 0 for record in pair))

@@ -139,6 +139,15 @@ def equal_parameters_text(ours: int, theirs: int) -> str:
     return f"at equal parameters ({share})"
 
 
+def equal_flops_text(our_flops: int, their_flops: int, our_tokens: int, their_tokens: int) -> str:
+    """``at equal training FLOPs (-0.3 %), with 5,760 tokens against 8,192``."""
+    share = f"{our_flops / their_flops - 1:+.1%}".replace("%", " %")
+    return (
+        f"at equal training FLOPs ({share}), with {count_text(our_tokens)} tokens against "
+        f"{count_text(their_tokens)}"
+    )
+
+
 def seed_range(seeds: list[str]) -> str:
     """``seed 0``, ``seeds 100, 101`` or ``seeds 0-4``."""
     numbers = sorted(int(seed) for seed in seeds if seed.isdecimal())
