@@ -239,8 +239,9 @@ class LanguageModelTask(L.LightningModule):
         if saved is None:
             raise RequestError("the checkpoint was not written by tielab: it says nothing about its tie")
         check_identity(saved["identity"], self.identity)
-        if is_split(self.model, checkpoint["state_dict"]):
-            untie(self.model)  # before the weights are loaded and the optimizer is built
+        # Before the weights are loaded and the optimizer is built; FSDP loads weights apart, and never splits.
+        if is_split(self.model, checkpoint.get("state_dict", {})):
+            untie(self.model)
         checkpoint["callbacks"] = _moved(
             checkpoint.get("callbacks", {}), saved["folder"], self.trainer.default_root_dir
         )
