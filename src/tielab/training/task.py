@@ -239,7 +239,7 @@ class LanguageModelTask(L.LightningModule):
         if saved is None:
             raise RequestError("the checkpoint was not written by tielab: it says nothing about its tie")
         check_identity(saved["identity"], self.identity)
-        # Before the weights are loaded and the optimizer is built; FSDP loads weights apart, and never splits.
+        # Before the weights are loaded and the optimizer is built. FSDP loads them apart, and never splits.
         if is_split(self.model, checkpoint.get("state_dict", {})):
             untie(self.model)
         checkpoint["callbacks"] = _moved(
