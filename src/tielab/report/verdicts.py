@@ -67,12 +67,17 @@ def _verdict(group: Group, arm: str) -> str:
     if ours is not None and theirs and group.axis.meets_parameters:
         parts.append(equal_parameters_text(ours, theirs))
         if group.axis.kind == "flops":
-            parts.append(_equal_flops(next(iter(found.pairs.values()))))
+            parts += _equal_flops(next(iter(found.pairs.values())))
     elif ours is not None and theirs and ours != theirs:
         parts.append(savings_sentence(arm, ours, theirs))
     return "; ".join(parts)
 
 
-def _equal_flops(pair: Pair) -> str:
-    ours, theirs = (quantity(record, TRAIN_FLOPS) for record in pair)
-    return equal_flops_text(ours, theirs, *(record.tokens_seen or 0 for record in pair))
+def _equal_flops(pair: Pair) -> list[str]:
+    """What the two runs spent; nothing where a record does not say."""
+    (ours, our_tokens), (theirs, their_tokens) = (
+        (quantity(record, TRAIN_FLOPS), record.tokens_seen) for record in pair
+    )
+    if None in (ours, theirs, our_tokens, their_tokens):
+        return []
+    return [equal_flops_text(ours, theirs, our_tokens or 0, their_tokens or 0)]

@@ -6,6 +6,7 @@ from report_records import collected, make_record
 from tielab.record import Record
 from tielab.report.axes import axis_of, axis_rank
 from tielab.report.compare import Comparison, compare
+from tielab.report.wording import equal_flops_text
 
 
 def solved(
@@ -300,3 +301,8 @@ def test_axes_are_ordered_from_equal_width_on() -> None:
     assert sorted(names, key=axis_rank) == [
         "width", "params", "params by depth", "params, untied adjusted", "flops", "time",
     ]  # fmt: skip
+
+
+def test_equal_flops_are_said_with_the_tokens_they_took() -> None:
+    said = equal_flops_text(997, 1000, 5760, 8192)
+    assert said == "at equal training FLOPs (-0.3 %), with 5,760 tokens against 8,192"
