@@ -10,11 +10,14 @@ import functools
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tielab.config import SCHEME_DEFAULTS, computed, lookup, scale_follows_width, yaml_text
 from tielab.errors import RequestError
 from tielab.sizes import count_parameters, initial_std, train_flops_per_token
+
+if TYPE_CHECKING:
+    from tielab.data.prepare import Prepared
 
 MAX_MISMATCH = 0.05
 """In parameters, as a fraction; more is no match."""
@@ -206,27 +209,27 @@ def with_values(config: dict[str, Any], values: dict[str, Any]) -> dict[str, Any
 def vocab_size_of(config: dict[str, Any]) -> int:
     """Rows V of the model's tables, also where only the prepared text says them."""
     asked = config["model"]["vocab_size"]
-    return int(_prepared(config)["vocab_size"] if asked is None else asked)
+    return int(_prepared(config).tokenizer.vocab_size if asked is None else asked)
 
 
 def planned_tokens(config: dict[str, Any]) -> int:
     """Training tokens that the budget asks for, before they are rounded up to whole steps."""
-    budget = config["budget"]
-    if budget["tokens"] is not None:
-        return int(budget["tokens"])
-    train = _prepared(config)["train"]
-    return -(-int(budget["bytes"]) * int(train["num_tokens"]) // int(train["num_bytes"]))
+    if config["budget"]["tokens"] is not None:  # needs no text
+        return int(config["budget"]["tokens"])
+    from tielab.data import budget
+
+    return budget.planned_tokens(config["budget"], _prepared(config))
 
 
-def _prepared(config: dict[str, Any]) -> dict[str, Any]:
+def _prepared(config: dict[str, Any]) -> "Prepared":
     return _prepared_once(json.dumps(config["data"], sort_keys=True))
 
 
 @functools.cache
-def _prepared_once(data_config: str) -> dict[str, Any]:
+def _prepared_once(data_config: str) -> "Prepared":
     from tielab.data.prepare import prepare
 
-    return prepare(json.loads(data_config)).summary()
+    return prepare(json.loads(data_config))
 
 
 def check_still_matched(config: dict[str, Any], original: dict[str, Any] | None) -> None:

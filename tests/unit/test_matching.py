@@ -1,6 +1,7 @@
 """The size that is solved is the nearest there is, it counts what is built, and nothing else changes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -262,8 +263,8 @@ def test_equal_flops_are_equal_to_half_a_step():
 
 
 def test_a_budget_in_bytes_becomes_one_in_tokens(monkeypatch):
-    split = {"num_tokens": 100, "num_bytes": 250}
-    monkeypatch.setattr(matching, "_prepared", lambda config: {"vocab_size": 512, "train": split})
+    split = SimpleNamespace(num_tokens=100, num_bytes=250)
+    monkeypatch.setattr(matching, "_prepared", lambda config: SimpleNamespace(train=split))
     config = asked("matching=flops")
     config["budget"] |= {"tokens": None, "bytes": 1_000_001}
     result = matched(config)
@@ -274,7 +275,8 @@ def test_a_budget_in_bytes_becomes_one_in_tokens(monkeypatch):
 
 
 def test_the_vocabulary_of_the_prepared_text_counts_where_the_config_names_none(monkeypatch):
-    monkeypatch.setattr(matching, "_prepared", lambda config: {"vocab_size": 700})
+    tokenizer = SimpleNamespace(vocab_size=700)
+    monkeypatch.setattr(matching, "_prepared", lambda config: SimpleNamespace(tokenizer=tokenizer))
     config = asked("matching=params", "vocab=char")
     assert config["model"]["vocab_size"] is None
     assert matching_record(matched(config))["target_parameters"] == count_parameters(
