@@ -462,7 +462,7 @@ def _leave_group() -> None:
 
 
 if __name__ == "__main__":
-    from tielab.processes import die_with_parent
+    from tielab.processes import die_with_parent, leave
 
     die_with_parent()
-    sys.exit(run_rank(Path(sys.argv[1])))
+    leave(run_rank(Path(sys.argv[1])))

@@ -4,6 +4,7 @@ Forked from a server that has imported torch and Lightning once, a process is re
 a second; nothing of one job reaches the next.
 """
 
+import atexit
 import contextlib
 import multiprocessing
 import multiprocessing.resource_tracker
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from tielab.errors import FINISHED, INTERRUPTED
 from tielab.slots import device_names, devices_folder, hold_slots, num_gpus
@@ -234,6 +235,20 @@ def die_with_parent() -> None:
         os._exit(70)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def leave(status: int) -> NoReturn:
+    """End this process as a forked one ends: all but the tearing down of the interpreter.
+
+    Where FSDP still refers to a group that was destroyed, its threads live on, and one that lets go of
+    a tensor while the interpreter is torn down aborts the process after its work is done and recorded.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that are to be waited for
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed pipe, or none at all
+            stream.flush()
+    os._exit(status)
 
 
 def _wait_for(children: list[Child], received: list[int]) -> Ending:

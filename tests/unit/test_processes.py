@@ -1,7 +1,9 @@
-"""The port at which the processes of a run meet."""
+"""How the processes of a run meet, and how each one ends."""
 
 import contextlib
 import socket
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -25,3 +27,27 @@ def test_a_held_port_is_given_to_nobody_else_and_torch_can_listen_there():
             del store
     with socket.socket() as other:
         other.bind(("", ports[1]))
+
+
+def test_a_process_leaves_without_the_end_of_its_interpreter():
+    """What gloo's threads do then is a matter of luck; here it is what happens every time."""
+    script = """
+import atexit, os, sys, threading, time
+from tielab.processes import leave
+
+class Aborts:
+    __del__ = lambda self, abort=os.abort: abort()
+
+sys.held = Aborts()
+atexit.register(print, "farewell", end=" ")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread", end=" "))).start()
+print("work", end=" ")
+{end}
+"""
+    ends = {}
+    for end in ("leave(3)", "sys.exit(3)"):
+        command = [sys.executable, "-c", script.replace("{end}", end)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        ends[end] = (done.returncode, done.stdout)
+    assert ends["leave(3)"] == (3, "work thread farewell ")
+    assert ends["sys.exit(3)"][0] == -6  # else this test shows nothing
