@@ -22,9 +22,9 @@ STEP = 3
 
 def misbehave(folder: Path, environment: dict[str, str], current: Path) -> None:
     """Run a rank with ``Observer`` in the place of the harness's training log."""
-    import tielab.experiment
+    import tielab.fit
 
-    tielab.experiment.TrainLog = _observer()
+    tielab.fit.TrainLog = _observer()
     _forked(folder, environment, current)
 
 

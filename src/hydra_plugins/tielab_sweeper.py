@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,67 +11,61 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, open_dict, read_write
 
 from hydra_plugins.tielab_launcher import ParallelLauncher
-from tielab.sweep import Job, Sweep
-
-if TYPE_CHECKING:
-    from tielab.study import Cell
+from tielab import study
+from tielab.config import config_hash, plain
+from tielab.errors import FAILED, RequestError
+from tielab.jobs import assign_jobs, close, objective, open_sweep, run_jobs, run_unfinished, say_what_is_there
+from tielab.launch import outcome
+from tielab.request import checked, refuse_phase, request_of, resolve, without_repeats
+from tielab.study import Cell, is_to_be_tuned
+from tielab.sweep import STOPPED_NAME, Job, Sweep, add_request, exit_status, identity_of, refuse_another
 
 
 class CheckedSweeper(BasicSweeper):
     """A grid sweep that refuses a wrong request as a whole, before anything is written."""
 
     def sweep(self, arguments: list[str]) -> Any:
-        from tielab import launch
-        from tielab.config import config_hash
-        from tielab.study import is_to_be_tuned
-        from tielab.sweep import add_request
-
         assert self.config is not None
-        launch.refuse_phase(self.config, self.config.hydra, self.parse(arguments))
+        refuse_phase(self.config, self.config.hydra, self.parse(arguments))
         if is_to_be_tuned(self.config):
             return self._tune_and_report(arguments)
-        request = launch.request_of(self.config, arguments)
-        requested = launch.without_repeats(self.check(self.combinations(self.parse(arguments))))
-        with launch.open_sweep(self.config, request, [config_hash(c) for _, c in requested]) as sweep:
-            jobs = launch.assign_jobs(sweep, requested)
+        request = request_of(self.config, arguments)
+        requested = without_repeats(self.check(self.combinations(self.parse(arguments))))
+        with open_sweep(self.config, request, [config_hash(c) for _, c in requested]) as sweep:
+            jobs = assign_jobs(sweep, requested)
             add_request(sweep, request)
-            launch.run_jobs(sweep, jobs, lambda jobs: self.launch(sweep, jobs))
+            status = run_jobs(sweep, jobs, lambda jobs: self.launch(sweep, jobs))
+        outcome.exit_status = status
 
     def _tune_and_report(self, arguments: list[str]) -> None:
         """Choose the learning rate of every combination of the swept keys, then run the seeds at it."""
-        from tielab import launch
-        from tielab.sweep import add_request, refuse_another
-
         assert self.config is not None
         cells, seeds, hashes = self._plan_study(arguments)
-        request = launch.request_of(self.config, arguments)
-        with launch.open_sweep(self.config, request, hashes) as sweep:
+        request = request_of(self.config, arguments)
+        with open_sweep(self.config, request, hashes) as sweep:
             if sweep.jobs and not {job.config_hash for job in sweep.jobs} & {*hashes}:
                 refuse_another(sweep)
             add_request(sweep, request)
-            launch.say_what_is_there(sweep, sweep.jobs)
+            say_what_is_there(sweep, sweep.jobs)
             try:
                 broken = self._run_study(sweep, cells, seeds)
             finally:
-                launch.close(sweep, sweep.jobs)
-            launch.outcome.exit_status = _study_status(sweep, cells) or broken
+                close(sweep, sweep.jobs)
+            outcome.exit_status = _study_status(sweep, cells) or broken
 
-    def _plan_study(self, arguments: list[str]) -> tuple[list["Cell"], list[list[str]], list[str]]:
+    def _plan_study(self, arguments: list[str]) -> tuple[list[Cell], list[list[str]], list[str]]:
         """The cells of a study, the seeds to report, and the config hashes of the jobs that may come.
 
         Raises:
             RequestError: some job could not be run, or the request sets what the study does.
         """
-        from tielab import launch, study
-        from tielab.config import plain
-
         assert self.config is not None
         parsed = self.parse(arguments)
         swept = [o.get_key_element() for o in parsed if o.is_sweep_override()]
         study.check_keys(swept, [o.get_key_element() for o in parsed])
         seeds = self.combinations([o for o in parsed if o.get_key_element() == study.SEED_KEY])
         batch = self.combinations([o for o in parsed if o.get_key_element() != study.SEED_KEY])
-        batch = [overrides for overrides, _ in launch.without_repeats(self.check(batch))]
+        batch = [overrides for overrides, _ in without_repeats(self.check(batch))]
         plan = plain(self.config.study)
         cells = study.open_cells(batch, plan)
         some_rate = plan["rates"][0]  # the whole request is refused if a run of it would be
@@ -81,10 +75,8 @@ class CheckedSweeper(BasicSweeper):
         configs = [config for _, config in [*tuning, *reporting]]
         return cells, seeds, [*study.possible_hashes(cells, configs)]
 
-    def _run_study(self, sweep: Sweep, cells: list["Cell"], seeds: list[list[str]]) -> int:
+    def _run_study(self, sweep: Sweep, cells: list[Cell], seeds: list[list[str]]) -> int:
         """Tune all cells, then report those that are settled; the status of the launching."""
-        from tielab import study
-        from tielab.sweep import STOPPED_NAME
 
         growing = Growing(self, sweep)
         stopped = (sweep.folder / STOPPED_NAME).exists
@@ -106,9 +98,6 @@ class CheckedSweeper(BasicSweeper):
 
     def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
         """Each job's overrides with its whole resolved config, sizes solved; refused unless all can run."""
-        from tielab import launch
-        from tielab.errors import RequestError
-
         assert self.config is not None
         requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
         # A place that cannot be written is found before the data are prepared.
@@ -118,11 +107,10 @@ class CheckedSweeper(BasicSweeper):
         if isinstance(self.launcher, ParallelLauncher):
             self.launcher.check(batch)
         remote = isinstance(self.launcher, ParallelLauncher) and self.launcher.REMOTE
-        configs = launch.checked([config for _, config in requested], remote=remote)
+        configs = checked([config for _, config in requested], remote=remote)
         return [(overrides, config) for (overrides, _), config in zip(requested, configs, strict=True)]
 
     def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        from tielab import launch
 
         assert self.config is not None
         assert self.hydra_context is not None
@@ -130,7 +118,7 @@ class CheckedSweeper(BasicSweeper):
         assert isinstance(config, DictConfig)
         with open_dict(config):
             config.pop("hydra")
-        return launch.resolve(config, self.config.hydra, overrides)
+        return resolve(config, self.config.hydra, overrides)
 
     def launch(self, sweep: Sweep, jobs: Sequence[Job]) -> Any:
         """Let the chosen launcher run jobs, each in the folder that is its own."""
@@ -156,20 +144,18 @@ class Growing:
 
     def run(self, overrides: list[list[str]]) -> list[Job]:
         """Run these jobs as far as they are not finished, and return them in the same order."""
-        from tielab import launch
 
-        jobs = launch.assign_jobs(self.sweep, self.sweeper.check(overrides), growing=True)
-        status = launch.run_unfinished(self.sweep, jobs, lambda some: self.sweeper.launch(self.sweep, some))
+        jobs = assign_jobs(self.sweep, self.sweeper.check(overrides), growing=True)
+        status = run_unfinished(self.sweep, jobs, lambda some: self.sweeper.launch(self.sweep, some))
         self.broken = self.broken or status
         return jobs
 
     def values(self, overrides: list[list[str]]) -> list[float | None]:
         """Run these jobs; their bits per byte, inf of one that diverged, None of one that did not end."""
-        from tielab import launch
 
         states = [self.sweep.state(job) for job in self.run(overrides)]
         ended = ("finished", "diverged")
-        return [launch.objective(state.record) if state.status in ended else None for state in states]
+        return [objective(state.record) if state.status in ended else None for state in states]
 
 
 class SearchSweeper(CheckedSweeper):
@@ -186,15 +172,12 @@ class SearchSweeper(CheckedSweeper):
         self.seed = seed
 
     def sweep(self, arguments: list[str]) -> Any:
-        from tielab import launch, search
-        from tielab.errors import FAILED, RequestError
-        from tielab.study import is_to_be_tuned
-        from tielab.sweep import add_request, exit_status, identity_of, refuse_another
+        from tielab import search
 
         assert self.config is not None
         search.check_optuna()
         parsed = self.parse(arguments)
-        launch.refuse_phase(self.config, self.config.hydra, parsed)
+        refuse_phase(self.config, self.config.hydra, parsed)
         continuous = [o for o in parsed if o.is_sweep_override() and not o.is_discrete_sweep()]
         intervals = [search.interval_of(o.get_key_element(), o.value()) for o in continuous]
         if not intervals:
@@ -206,35 +189,33 @@ class SearchSweeper(CheckedSweeper):
         if is_to_be_tuned(self.config):
             raise RequestError("study.tune=lr and hydra/sweeper=optuna each choose values; drop one of them")
         batch = self.combinations([o for o in parsed if o not in continuous])
-        request = launch.request_of(self.config, arguments)
+        request = request_of(self.config, arguments)
         for end in ("high", "low"):  # the whole request is refused if an end of an interval would be
             ends = [f"{interval.key}={getattr(interval, end)!r}" for interval in intervals]
             requested = self.check([[*overrides, *ends] for overrides in batch])
-        kept = launch.without_repeats(requested)
+        kept = without_repeats(requested)
         batch = [overrides[: -len(intervals)] for overrides, _ in kept]
-        with launch.open_sweep(self.config, request) as sweep:
+        with open_sweep(self.config, request) as sweep:
             if identity_of(request) not in map(identity_of, sweep.requests):
                 refuse_another(sweep)
             add_request(sweep, request)
-            launch.say_what_is_there(sweep, sweep.jobs)
+            say_what_is_there(sweep, sweep.jobs)
             growing = Growing(self, sweep)
             cells = search.open_cells(sweep, batch, intervals, self.seed)
             try:
                 search.search(sweep, cells, self.num_trials, self.config.parallel_jobs, growing.run)
             finally:
-                launch.close(sweep, sweep.jobs)
+                close(sweep, sweep.jobs)
                 print("\n".join(cell.describe() for cell in cells))
             states = [sweep.state(job) for job in sweep.jobs]
             # A rate at which the training diverges is a result of the search.
             found = 0 if all(cell.has_value for cell in cells) else FAILED
             settled = exit_status([state for state in states if state.status != "diverged"])
-            launch.outcome.exit_status = settled or growing.broken or found
+            outcome.exit_status = settled or growing.broken or found
 
 
-def _study_status(sweep: Sweep, cells: list["Cell"]) -> int:
+def _study_status(sweep: Sweep, cells: list[Cell]) -> int:
     """The exit status of a study: a rate at which the training diverges is a result of the tuning."""
-    from tielab.errors import FAILED
-    from tielab.sweep import exit_status
 
     states = [(job, sweep.state(job)) for job in sweep.jobs]
     counted = [s for job, s in states if s.status != "diverged" or "study.phase=report" in job.overrides]

@@ -14,7 +14,7 @@ from typing import Any
 import lightning.pytorch as L
 import numpy as np
 
-from tielab.experiment import Fit
+from tielab.fit import Fit
 from tielab.run import first_record
 from tielab.timing import REQUEST_NAME, RESULT_NAME
 from tielab.training.throughput import ThroughputMeter, TrainingClock

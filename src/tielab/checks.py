@@ -13,8 +13,9 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, Config, lookup, suggest_key
+from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, lookup, suggest_key
 from tielab.errors import RequestError
+from tielab.schema import Config
 from tielab.scheme_checks import check_scheme
 from tielab.slots import num_gpus
 

@@ -6,69 +6,41 @@ process group of one job cannot reach the next.
 """
 
 import contextlib
-import json
 import logging
-import math
 import os
-import shlex
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
-from tielab import processes
-from tielab.checks import check_requests
-from tielab.config import config_hash, follow_links, plain, register
-from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError, printable
+from tielab.config import config_hash, register
+from tielab.errors import FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
-from tielab.matching import check_still_matched, describe, is_to_be_solved, matched, matching_record
-from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record, read_record, write_atomic
-from tielab.run import (
+from tielab.folder import (
     differences,
-    hold,
+    quoted,
     read_run_config,
+    remove_empty,
     renew_run_yaml,
     reserve,
-    run_folder,
     shown,
     state_of,
 )
-from tielab.study import PHASE_KEY, check_phase, is_to_be_tuned, leave_study
-from tielab.sweep import (
-    MANIFEST_NAME,
-    RERUN_OF,
-    STOPPED_NAME,
-    Job,
-    Sweep,
-    add_jobs,
-    begin_sweep,
-    code_drift,
-    command_of,
-    exit_status,
-    find_jobs,
-    find_sweep,
-    is_sweep,
-    may_run,
-    read_sweep,
-    refuse_another,
-    renew,
-    summary,
-)
+from tielab.jobs import explained, objective, print_comparison, run_sweep_job, say_what_was_solved
+from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record
+from tielab.request import checked, is_named, refuse_phase, rerun_of, resolve
+from tielab.run import run_folder
+from tielab.study import is_to_be_tuned
+from tielab.sweep import exit_status, may_run
 from tielab.trust import check_arguments
-
-Launch = Callable[[Sequence[Job]], Any]
-"""Runs jobs of a sweep and comes back when all have ended."""
 
 
 @dataclass
@@ -81,63 +53,6 @@ class Outcome:
 
 
 outcome = Outcome()
-
-
-def resolve(cfg: DictConfig, hydra_config: Any, overrides: Sequence[str]) -> dict[str, Any]:
-    """A composed config as plain values, complete.
-
-    Args:
-        hydra_config: Hydra's own part, which knows whether a run's folder is the primary config.
-        overrides: of this job.
-
-    Raises:
-        RequestError: a value is missing, or a size was solved for another config.
-    """
-    try:
-        config = plain(cfg)
-    except OmegaConfBaseException as error:
-        raise RequestError(explain(error)) from error
-    repeated = _repeated_run(hydra_config)
-    if repeated is not None:
-        overridden = {override.partition("=")[0].lstrip("+") for override in overrides}
-        follow_links(config, read_record(repeated).config, overridden)
-    original = _original_config(hydra_config)
-    check_still_matched(config, original)
-    if original is not None:
-        leave_study(config, original)
-    return config
-
-
-def refuse_phase(cfg: Any, hydra_config: Any, given: Sequence[Override] = ()) -> None:
-    """Raise RequestError if a request says itself what its runs are for.
-
-    Args:
-        cfg: the config of the request.
-        given: its overrides, as far as they are not in ``cfg``.
-    """
-    original = _original_config(hydra_config)
-    phase = cfg.study.phase
-    asked = [phase if phase is None else phase.name]
-    asked += [override.value() for override in given if override.get_key_element() == PHASE_KEY]
-    check_phase(asked, None if original is None else original["study"]["phase"])
-
-
-def checked(configs: Sequence[dict[str, Any]], *, remote: bool = False) -> list[dict[str, Any]]:
-    """These configs with the sizes that matching solves; refused unless each can be run, before and after.
-
-    Args:
-        remote: on other machines, where nothing can be measured now.
-    """
-    check_requests(configs, remote=remote)
-    timed = next((c for c in configs if is_to_be_solved(c) and c["matching"]["axis"] == "time"), None)
-    if remote and timed is not None:
-        raise RequestError(
-            "matching=time measures this machine, and the jobs run on others; use matching=flops"
-        )
-    solved = [matched(config) for config in configs]
-    changed = [new for new, old in zip(solved, configs, strict=True) if new is not old]
-    check_requests(changed, remote=remote)
-    return solved
 
 
 def run_job(cfg: DictConfig) -> float:
@@ -157,25 +72,11 @@ def run_job(cfg: DictConfig) -> float:
     try:
         record = _run_single(cfg, hydra_config, folder)
     except (RequestError, OSError) as error:
-        print(f"error: {_explained(error)}", file=sys.stderr)
+        print(f"error: {explained(error)}", file=sys.stderr)
         outcome.exit_status = REFUSED
     finally:
-        _remove_empty(folder)
+        remove_empty(folder)
     return objective(record)
-
-
-def objective(record: Record | None) -> float:
-    """Bits per byte of a finished run, inf of any other: what a search over runs minimises."""
-    if record is None or record.validation is None or math.isnan(record.validation["bits_per_byte"]):
-        return math.inf
-    return float(record.validation["bits_per_byte"])
-
-
-def _explained(error: Exception) -> str:
-    message = explain(error)
-    if message is None:
-        raise error
-    return message
 
 
 def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
@@ -191,11 +92,11 @@ def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
         renew_run_yaml(config, found)
     folder = found or folder
     try:
-        return run_single(folder, _rerun_of(hydra_config))
+        return run_single(folder, rerun_of(hydra_config))
     except RequestError:
         if found is None and not (folder / RECORD_NAME).exists():  # it was refused before it began
             (folder / RUN_CONFIG_NAME).unlink()
-            _remove_empty(folder)
+            remove_empty(folder)
         raise
 
 
@@ -223,13 +124,7 @@ def _announce_single(folder: Path) -> None:
     state = state_of(folder)
     words = {"waiting": "", "finished": " (finished already)", "diverged": " (diverged, as it would again)"}
     print(f"run: {shown(folder)}{words.get(state.status, f' (was {state.status}, goes on)')}", flush=True)
-    _say_what_was_solved(folder)
-
-
-def _say_what_was_solved(folder: Path) -> None:
-    solved = describe(read_run_config(folder))
-    if solved:
-        print(printable(f"  {solved}"), flush=True)
+    say_what_was_solved(folder)
 
 
 def _run_to_resume(config: dict[str, Any], folder: Path, hydra_config: Any) -> Path | None:
@@ -239,7 +134,7 @@ def _run_to_resume(config: dict[str, Any], folder: Path, hydra_config: Any) -> P
         if changed:
             raise RequestError(f"{shown(folder)} holds another run: {'; '.join(changed)}; choose another")
         return folder
-    if _is_named(hydra_config, "hydra.run.dir"):
+    if is_named(hydra_config, "hydra.run.dir"):
         return None
     digest = config_hash(config)
     for path in sorted(folder.parent.glob("*"), reverse=True):  # the names begin with the time of the start
@@ -247,241 +142,6 @@ def _run_to_resume(config: dict[str, Any], folder: Path, hydra_config: Any) -> P
             if (path / RUN_CONFIG_NAME).is_file() and config_hash(read_run_config(path)) == digest:
                 return path
     return None
-
-
-def _is_named(hydra_config: Any, key: str) -> bool:
-    """Whether the command itself says where to write."""
-    return any(override.startswith(f"{key}=") for override in hydra_config.overrides.hydra)
-
-
-def run_sweep_job(folder: Path) -> Record | None:
-    """Run one job of a sweep, whatever process this is; None if it was refused or not begun.
-
-    Raises:
-        KeyboardInterrupt: the job was stopped by a signal.
-    """
-    sweep = read_sweep(folder.parent)
-    stopped = sweep.folder / STOPPED_NAME
-    if stopped.exists():
-        return None
-    _announce_job(sweep, folder)
-    record = None
-    try:
-        with processes.stopping_when(stopped.exists):
-            record = run_folder(folder, sweep.folder.name, sweep.rerun_of)
-    except (RequestError, OSError) as error:
-        print(f"error: {_explained(error)}", file=sys.stderr)
-    crashed = state_of(folder).status not in ("finished", "diverged", "running")
-    if crashed and read_run_config(folder)["on_failure"] == "stop":
-        write_atomic(stopped, f"{folder.name}\n")
-        print(f"the sweep stops: on_failure=stop, and {shown(folder)} did not finish", file=sys.stderr)
-    return record
-
-
-def _announce_job(sweep: Sweep, folder: Path) -> None:
-    number, job = next((i, job) for i, job in enumerate(sweep.jobs, 1) if job.name == folder.name)
-    given = {part.lower() for request in sweep.requests for part in request}  # Hydra writes false as False
-    overrides = " ".join(o for o in job.overrides if o.lower() not in given) or "as given"
-    status = state_of(folder).status
-    goes_on = "" if status == "waiting" else f" (was {status}, goes on)"
-    said = printable(f"job {number} of {len(sweep.jobs)}: {overrides} -> {shown(folder)}{goes_on}")
-    print(said, flush=True)
-    _say_what_was_solved(folder)
-
-
-def request_of(cfg: DictConfig, arguments: Sequence[str]) -> list[str]:
-    """What a command asks for: how to sweep, its overrides, and the run whose config they change.
-
-    Raises:
-        RequestError: it asks for folders of its own for the jobs, or for batches of them.
-    """
-    if _is_named(cfg.hydra, "hydra.sweep.subdir"):
-        raise RequestError("hydra.sweep.subdir is not taken: a job keeps the folder that the sweep gives it")
-    if cfg.hydra.sweeper.max_batch_size is not None:
-        raise RequestError("hydra.sweeper.max_batch_size is not taken: parallel_jobs does that")
-    how = [o for o in cfg.hydra.overrides.hydra if not o.startswith(("hydra.mode=", "hydra.sweep."))]
-    repeated = _rerun_of(cfg.hydra)
-    return [*how, *arguments, *([f"{RERUN_OF}{repeated}"] if repeated else [])]
-
-
-@contextlib.contextmanager
-def open_sweep(cfg: DictConfig, request: Sequence[str], config_hashes: Sequence[str] = ()) -> Iterator[Sweep]:
-    """The sweep's folder for the time of this command: a new one, or the one to go on with.
-
-    Args:
-        cfg: the config without any job's own overrides, Hydra's part included.
-        request: what was asked for.
-        config_hashes: of the jobs, as far as they are known.
-
-    Raises:
-        RequestError: the folder is taken, or another process runs this sweep.
-    """
-    hydra_config = cfg.hydra
-    folder = Path(hydra_config.sweep.dir)
-    if cfg.resume and not _is_named(hydra_config, "hydra.sweep.dir"):
-        folder = find_sweep(folder.parent, request, config_hashes) or folder
-    is_new = not (cfg.resume and is_sweep(folder))
-    if is_new:
-        begin_sweep(folder, request)
-        if cfg.resume:
-            print(f"no sweep of this request to go on with: a new one, {shown(folder)}", flush=True)
-    try:
-        with hold_sweep(folder) as sweep:
-            try:
-                yield sweep
-            finally:
-                if is_new and not sweep.jobs:  # it was refused before it began
-                    (folder / MANIFEST_NAME).unlink()
-    finally:
-        _remove_empty(folder)
-
-
-@contextlib.contextmanager
-def hold_sweep(folder: Path) -> Iterator[Sweep]:
-    """The sweep of a folder, which no other command runs meanwhile."""
-    with hold(folder):
-        (folder / STOPPED_NAME).unlink(missing_ok=True)
-        yield read_sweep(folder)
-
-
-def assign_jobs(
-    sweep: Sweep, requested: Sequence[tuple[list[str], dict[str, Any]]], *, growing: bool = False
-) -> list[Job]:
-    """The jobs of these overrides and configs: those the sweep has already, and new ones.
-
-    Args:
-        growing: the jobs of this sweep are not known beforehand, and all may be new.
-
-    Raises:
-        RequestError: the config of a job has changed, or none of the sweep's jobs is among them.
-    """
-    found = find_jobs(sweep, requested)
-    if sweep.jobs and not growing and all(job is None for job, _ in found):
-        refuse_another(sweep)
-    for job, config in found:
-        if job is not None and may_run(sweep.state(job)):
-            renew(sweep, job, config)
-    new = iter(add_jobs(sweep, [requested[i] for i, (job, _) in enumerate(found) if job is None]))
-    return [next(new) if job is None else job for job, _ in found]
-
-
-def run_jobs(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> None:
-    """Run those of the jobs that are not finished; say what is found before, and what came out after."""
-    say_what_is_there(sweep, jobs)
-    broken = FINISHED
-    try:
-        broken = run_unfinished(sweep, jobs, launch)
-    finally:
-        close(sweep, jobs)
-    outcome.exit_status = exit_status([sweep.state(job) for job in jobs]) or broken
-
-
-def without_repeats(
-    requested: Sequence[tuple[list[str], dict[str, Any]]],
-) -> list[tuple[list[str], dict[str, Any]]]:
-    """These jobs but those that differ from an earlier one in how they are matched alone; says how many.
-
-    An arm that matching does not change computes the same along every axis.
-    """
-    kept: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    num_dropped = 0
-    for overrides, config in requested:
-        key = json.dumps({**config, "matching": matching_record(config)}, sort_keys=True)
-        if key in kept and kept[key][1]["matching"] != config["matching"]:
-            num_dropped += 1
-        else:
-            kept[key if key not in kept else f"{key} {len(kept)}"] = (overrides, config)
-    if num_dropped:
-        print(
-            f"{num_dropped} of {len(requested)} jobs are runs that another axis of matching asks for as "
-            "well: each is run once",
-            flush=True,
-        )
-    return list(kept.values())
-
-
-def say_what_is_there(sweep: Sweep, jobs: Sequence[Job]) -> None:
-    """How a sweep that is resumed stands, and whether the code is still the same."""
-    if any(sweep.state(job).status != "waiting" for job in jobs):
-        print(f"resuming {shown(sweep.folder)}: {summary(sweep, jobs)[0]}")
-        num_others = len(sweep.jobs) - len(jobs)
-        if num_others:
-            print(f"note: {num_others} more of its jobs were not asked for and are left alone")
-        drift = code_drift(sweep, jobs)
-        if drift:
-            print(drift, file=sys.stderr)
-
-
-def run_unfinished(sweep: Sweep, jobs: Sequence[Job], launch: Launch) -> int:
-    """Launch what is not finished; return the status of the launching: the folders say how the jobs ended."""
-    to_run = [job for job in jobs if may_run(sweep.state(job))]
-    if not to_run:
-        return FINISHED
-    try:
-        for returned in launch(to_run) or ():
-            _ = returned.return_value  # raises what the task raised
-    except RequestError:
-        raise
-    except Exception as error:  # a launcher's worker may die of anything
-        print("FAILED launcher: " + "".join(traceback.format_exception(error)), file=sys.stderr)
-        return FAILED
-    return FINISHED
-
-
-def close(sweep: Sweep, jobs: Sequence[Job]) -> None:
-    """Print the table of what there is, which jobs are not finished, and how to go on with them."""
-    if any((sweep.path(job) / RECORD_NAME).exists() for job in jobs):
-        try:
-            print_comparison([sweep.folder])
-            print(f"\nthis table again: tielab report {quoted(sweep.folder)}")
-        except RequestError as error:  # no record can be read; the summary says more
-            print(f"no table: {error}")
-    lines = summary(sweep, jobs)
-    if len(lines) > 1:
-        print("\n".join(["", *lines]))
-    if any(may_run(sweep.state(job)) for job in jobs):
-        how = command_of(sweep) if sweep.grows else f"tielab resume {quoted(sweep.folder)}"
-        print(f"to go on: {how}")
-
-
-def print_comparison(folders: list[Path]) -> None:
-    """Print the table of these folders' runs."""
-    from tielab.report.render import report
-
-    print()
-    print(report(folders, "auto") or "", end="", flush=True)
-
-
-def _rerun_of(hydra_config: Any) -> str | None:
-    repeated = _repeated_run(hydra_config)
-    return None if repeated is None else read_record(repeated).run_id
-
-
-def _repeated_run(hydra_config: Any) -> Path | None:
-    """The run's folder that ``--config-dir RUN --config-name run`` named."""
-    if hydra_config.job.config_name != Path(RUN_CONFIG_NAME).stem:
-        return None
-    sources = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
-    return next((folder for folder in sources if (folder / RECORD_NAME).is_file()), None)
-
-
-def _original_config(hydra_config: Any) -> dict[str, Any] | None:
-    """What stands in the ``run.yaml`` that is the primary config, whether that run has begun or not."""
-    if hydra_config.job.config_name != Path(RUN_CONFIG_NAME).stem:
-        return None
-    sources = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
-    folder = next((folder for folder in sources if (folder / RUN_CONFIG_NAME).is_file()), None)
-    return None if folder is None else read_run_config(folder)
-
-
-def quoted(path: Path) -> str:
-    """The path as it is typed into a shell here."""
-    return shlex.quote(shown(path))
-
-
-def _remove_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tielab.config import lookup
 from tielab.errors import RequestError
+from tielab.folder import read_run_config, run_yaml
 from tielab.record import METRICS_NAME, RECORD_NAME, RUN_CONFIG_NAME, Record, write_atomic, write_record
-from tielab.run import read_run_config, run_yaml
 from tielab.sweep import MANIFEST_NAME, identity_of, read_sweep
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tielab import launch
+from tielab import jobs, launch
 from tielab.checks import check_requests
 from tielab.errors import RequestError
+from tielab.folder import state_of
 from tielab.record import RUN_CONFIG_NAME
-from tielab.run import state_of
 from tielab.sweep import Job, command_of, is_sweep, may_run, read_sweep
 from tielab.trust import check_places, read_run_yaml, refuse_links
 
@@ -40,14 +40,13 @@ def _resume_sweep(folder: Path) -> int:
     if not found.jobs:
         raise RequestError(f"{folder} has no jobs yet; begin them by its command: {command}")
 
-    def one_after_the_other(jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            launch.run_sweep_job(sweep.path(job))
+    def one_after_the_other(unfinished: Sequence[Job]) -> None:
+        for job in unfinished:
+            jobs.run_sweep_job(sweep.path(job))
 
-    with launch.hold_sweep(folder) as sweep:
+    with jobs.hold_sweep(folder) as sweep:
         _check_unfinished([sweep.path(job) for job in sweep.jobs])
-        launch.run_jobs(sweep, sweep.jobs, one_after_the_other)
-    return launch.outcome.exit_status
+        return jobs.run_jobs(sweep, sweep.jobs, one_after_the_other)
 
 
 def _check_unfinished(folders: Sequence[Path]) -> None:

@@ -8,7 +8,7 @@ import torch
 from tielab.checkpoint import load_weights, read_checkpoint
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
-from tielab.experiment import build_model, run_identity
+from tielab.fit import build_model, run_identity
 from tielab.models.minigpt import MiniGPT
 from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
 from tielab.trust import read_run_yaml

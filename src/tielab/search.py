@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tielab.errors import RequestError
-from tielab.launch import objective
-from tielab.run import State
+from tielab.folder import State
+from tielab.jobs import objective
 from tielab.sweep import STOPPED_NAME, STUDY_NAME, Job, Sweep, identity_of
 
 if TYPE_CHECKING:

@@ -37,6 +37,19 @@ def check_phase(asked: Sequence[Any], written: str | None) -> None:
         raise RequestError(f"{PHASE_KEY} is written by the tool; ask with study.tune=lr")
 
 
+def check_study_is_asked_for(config: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Raise RequestError if the request itself says how to tune, and nothing is tuned.
+
+    Args:
+        config: of a run of the request.
+        overrides: of that run.
+    """
+    given = [override.partition("=")[0] for override in overrides]
+    lost = next((key for key in given if key in ("study.rates", "study.tune_seeds")), None)
+    if lost is not None and config["study"]["tune"] is None:
+        raise RequestError(f"{lost} does nothing where nothing is tuned; add study.tune=lr or drop it")
+
+
 def leave_study(config: dict[str, Any], original: dict[str, Any]) -> None:
     """Let a repetition that computes something else than a run of a study be none of the study's runs.
 

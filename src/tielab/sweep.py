@@ -12,19 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tielab.code_version import code_hash
 from tielab.config import RUN_ONLY_KEYS, config_hash
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
+from tielab.folder import State, differences, read_run_config, renew_run_yaml, reserve, shown, state_of
 from tielab.record import RECORD_NAME, RUN_CONFIG_NAME
-from tielab.run import (
-    State,
-    code_hash,
-    differences,
-    read_run_config,
-    renew_run_yaml,
-    reserve,
-    shown,
-    state_of,
-)
 
 MANIFEST_NAME = "sweep.jsonl"
 STUDY_NAME = "study.jsonl"

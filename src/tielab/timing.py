@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tielab.code_version import code_hash
 from tielab.errors import RequestError
 from tielab.matching import vocab_size_of
 from tielab.processes import STALE_VARIABLES
 from tielab.record import write_atomic
-from tielab.run import code_hash
 from tielab.slots import alone, device_names, devices_folder, hold_slots, num_gpus
 
 FORMAT_VERSION = 1

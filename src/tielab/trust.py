@@ -16,9 +16,10 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tielab.config import GROUPS, LAYOUT_NAME, SCHEMA_NAME, Config, plain
+from tielab.config import GROUPS, LAYOUT_NAME, SCHEMA_NAME, plain
 from tielab.errors import RequestError, printable
 from tielab.explain import explain
+from tielab.schema import Config
 
 MAX_BYTES = 1_000_000
 """Of a run.yaml; one that names a thousand files has a tenth of it."""

@@ -8,8 +8,9 @@ from running import ROOT
 from tielab.checks import check_config
 from tielab.config import SCHEME_DEFAULTS, SCHEME_KEYS, known_keys, lookup, plain, register
 from tielab.errors import RequestError
+from tielab.folder import reserve
 from tielab.record import write_record
-from tielab.run import execute, first_record, reserve
+from tielab.run import execute, first_record
 from tielab.sample import continue_text, load_run
 
 CONF = ROOT / "conf"

@@ -5,8 +5,9 @@ from hydra import compose, initialize_config_dir
 from running import ROOT
 from tielab.checks import check_config
 from tielab.config import plain, register
+from tielab.folder import reserve
 from tielab.record import write_record
-from tielab.run import execute, first_record, reserve
+from tielab.run import execute, first_record
 
 
 def execute_run(folder, *overrides):

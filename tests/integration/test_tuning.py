@@ -127,6 +127,7 @@ WRONG = [
     (["study.phase=tune,report"], PHASE),
     (["study.tune=null", "study.phase=tune"], PHASE),
     (["hydra/sweeper=optuna", "model.dropout=interval(0,0.1)", "study.phase=report"], PHASE),
+    (["study.tune=null"], "study.rates does nothing where nothing is tuned; add study.tune=lr or drop it"),
     (["study.tune=momentum"], "study.tune: Invalid value 'momentum', expected one of [lr]"),
 ]
 

@@ -26,7 +26,7 @@ def test_builds_what_is_asked_for():
     [
         ({"_target_": "os.system", "command": "true"}, "outside the allowed packages"),
         ({"_target_": "tielab.launch.os.system"}, "lives in"),
-        ({"_target_": "tielab.run.subprocess.run"}, "lives in subprocess"),
+        ({"_target_": "tielab.code_version.subprocess.run"}, "lives in subprocess"),
         ({"_target_": "builtins.eval"}, "outside the allowed packages"),
         ({"_target_": PROGRESS, "bar_seconds": {"_target_": "os.getcwd"}}, "a _target_ of its own"),
         ({"_target_": PROGRESS, "bar_seconds": [{"_target_": "torch.utils.collect_env.run"}]}, "of its own"),

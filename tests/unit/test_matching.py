@@ -14,10 +14,10 @@ from tielab import matching, timing
 from tielab.checks import _check_matching, check_config
 from tielab.config import SCHEME_DEFAULTS, config_hash, plain, register
 from tielab.errors import RequestError
-from tielab.launch import without_repeats
 from tielab.matching import check_still_matched, describe, matched, matching_record, reference_of, solve_sizes
 from tielab.models.accounting import flops_per_token, parameter_ledger
 from tielab.models.minigpt import MiniGPT
+from tielab.request import without_repeats
 from tielab.sizes import count_parameters, train_flops_per_token
 
 

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from running import ROOT
-from tielab import run as runs
+from tielab import folder as run_folder
 from tielab import sweep as sweeps
 from tielab.config import config_hash
 from tielab.errors import RequestError
-from tielab.launch import assign_jobs
+from tielab.folder import read_run_config
+from tielab.jobs import assign_jobs
 from tielab.record import RECORD_NAME, write_record
-from tielab.run import first_record, read_run_config
+from tielab.run import first_record
 from tielab.sweep import MANIFEST_NAME, begin_sweep, code_drift, exit_status, find_sweep, read_sweep, summary
 
 
@@ -160,7 +161,7 @@ def test_how_a_sweep_stands(tmp_path, monkeypatch):
     assert (diverged.status, diverged.settled, exit_status([diverged])) == ("diverged", True, 1)
     assert code_drift(sweep, jobs) is None
     monkeypatch.setattr(sweeps, "code_hash", lambda: "another")
-    monkeypatch.setattr(runs, "code_hash", lambda: "another")
+    monkeypatch.setattr(run_folder, "code_hash", lambda: "another")
     assert not diverged.settled  # other code may do better
     assert "since job 0 finished (now another)" in code_drift(sweep, jobs)
     assert json.loads((sweep.path(jobs[0]) / RECORD_NAME).read_text())["config_hash"] == config_hash(

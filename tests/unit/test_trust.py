@@ -25,9 +25,9 @@ from tielab.checks import check_config
 from tielab.cli import main as tielab
 from tielab.config import follow_links, plain, register
 from tielab.errors import RequestError, printable
+from tielab.folder import run_yaml
 from tielab.models.minigpt import MiniGPT
 from tielab.record import Record, write_record
-from tielab.run import run_yaml
 from tielab.trust import check_arguments, read_run_yaml
 
 CONF = ROOT / "conf"
@@ -315,7 +315,8 @@ def test_an_input_scale_that_is_the_root_of_the_width_follows_it(config):
         "builtins.__import__", "importlib.import_module", "pickle.loads", "shutil.rmtree", "ctypes.CDLL",
         "torch.load", "torch.hub.load", "torch.os.system", "torch.utils.collect_env.run", "torch.nn.Module",
         "torch.jit.load", "torch.utils.cpp_extension.load_inline", "torch.serialization.pickle.loads",
-        "tielab.launch.os.system", "tielab.run.subprocess.run", "tielab.launch.main", "tielab.build.build",
+        "tielab.launch.os.system", "tielab.code_version.subprocess.run", "tielab.launch.main",
+        "tielab.build.build",
         "tielab.checkpoint.os.remove", "tielab.run.shutil.rmtree", "tielab.record.write_atomic",
         "tielab.build.__builtins__.eval", "tielab.build.__loader__.load_module", "tielab.launch.__dict__",
         "tielab.tracking.wandb.os.system", "tielab.tracking.wandb.finish_wandb", "wandb.init",

@@ -27,9 +27,9 @@ from tielab.data.datamodule import TextDataModule
 from tielab.data.prepare import prepare
 from tielab.diagnostics.base import Diagnostic, SteppedDiagnostic, ValidationDiagnostic
 from tielab.errors import RequestError
-from tielab.experiment import build_model
+from tielab.fit import build_model
+from tielab.folder import read_run_config
 from tielab.record import read_record
-from tielab.run import read_run_config
 from tielab.training.callbacks import ValidateAt
 from tielab.training.task import LanguageModelTask
 

@@ -26,6 +26,9 @@ SHORT_NAMES = {
 }
 """In order of preference: of keys that vary together the first one is shown."""
 
+TUNED = "tuned"
+"""In the place of a learning rate that was chosen for each arm."""
+
 WATCHING = ("tielab.diagnostics.", "lightning.pytorch.callbacks.ModelCheckpoint")
 """How the targets of callbacks begin that change nothing of what is computed."""
 
@@ -37,13 +40,13 @@ def setting_of(record: Record) -> Setting:
     """The config as dotted keys, without the arm, the seeds, the run-only keys and how values were chosen.
 
     A vocabulary size left to the tokenizer (null) is the one that came out of the data. Values that were
-    solved for are the ones they were solved from. A learning rate that was chosen for the arm is the arm's.
+    solved for are the ones they were solved from. A learning rate that was chosen for the arm is ``tuned``.
     """
     left_out = (*SCHEME_KEYS, *SEED_KEYS, *RUN_ONLY_KEYS, *FOLLOWING_KEYS, *PROVENANCE_KEYS)
     left_out += watching_callbacks(record)
-    if rate_was_tuned(record):
-        left_out += (RATE_KEY,)
     values = flat(record.config) | (lookup(record, "matching.requested") or {})
+    if rate_was_tuned(record):
+        values[RATE_KEY] = TUNED
     setting = {key: value for key, value in values.items() if not below(key, left_out)}
     if setting.get(VOCAB_KEY) is None:
         setting[VOCAB_KEY] = record.data.get("vocab_size")

@@ -7,6 +7,7 @@ from typing import Any
 from tielab.report.divergence import with_divergence
 from tielab.report.groups import ArmDifference, Group, match_seeds
 from tielab.report.pairing import PairedDifference, paired_difference
+from tielab.report.settings import TUNED
 from tielab.report.wording import bracketed, difference_sentence, labelled
 
 RATE = "learning_rate"
@@ -49,7 +50,7 @@ def best_rates(groups: list[Group]) -> list[BestRates]:
     """
     families: dict[str, list[Group]] = {}
     for group in groups:
-        if group.values.get(RATE) is not None:
+        if group.values.get(RATE) not in (None, TUNED):
             rest = {name: value for name, value in group.values.items() if name != RATE}
             families.setdefault(json.dumps(rest), []).append(group)
     return [

@@ -230,3 +230,14 @@ def test_every_setting_has_its_curves() -> None:
         ({"embed_dim": 64}, "tied"), ({"embed_dim": 64}, "untied"),
         ({"embed_dim": 128}, "tied"), ({"embed_dim": 128}, "untied"),
     ]  # fmt: skip
+
+
+def test_tuned_rates_beside_given_ones_are_called_tuned() -> None:
+    given = [studied(tied, seed, 0.012, 2.5) for tied in (True, False) for seed in range(3)]
+    for record in given:
+        record.config["study"] |= {"tune": None, "phase": None}
+    runs = [*curve_runs(True, TIED), *curve_runs(False, UNTIED), *reported(), *given]
+    comparison = compare(collected(*runs))
+    assert comparison.setting_columns == ["learning_rate"]
+    assert list(comparison.table["learning_rate"]) == [0.012, 0.012, "tuned", "tuned"]
+    assert not any("chosen on these same runs" in verdict for verdict in comparison.verdicts)
