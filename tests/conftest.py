@@ -53,7 +53,7 @@ def tiny(corpus, cache_dir):
 
 
 @pytest.fixture
-def train(cache_dir, tmp_path):
+def shell(cache_dir, tmp_path):
     """``python train.py ARGUMENTS`` in an empty folder: exit status, standard output, standard error."""
 
     def run(*arguments, cwd=tmp_path, timeout=120, env=None):
@@ -62,6 +62,22 @@ def train(cache_dir, tmp_path):
             cwd=cwd, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
             env={**os.environ, **(env or {})},
         )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def train(cache_dir, tmp_path, monkeypatch, capfd):
+    """The same from this process, whose fork server has torch already; what the runs print is lost."""
+    from tielab import launch
+
+    def run(*arguments, cwd=tmp_path):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr("sys.argv", ["train.py"])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+        capfd.readouterr()
+        status = launch.main(ROOT / "conf", [str(argument) for argument in arguments])
+        return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
 
     return run
 

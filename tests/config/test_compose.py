@@ -225,8 +225,8 @@ BAD_COMMANDS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_COMMANDS, ids=[" ".join(a) for a, _ in BAD_COMMANDS])
-def test_bad_commands(arguments, message, train, tmp_path):
-    done = train(*arguments)
+def test_bad_commands(arguments, message, shell, tmp_path):
+    done = shell(*arguments)
     assert done.returncode == 2, done
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -234,7 +234,7 @@ def test_bad_commands(arguments, message, train, tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_bad_data(train, corpus, tmp_path):
+def test_bad_data(shell, corpus, tmp_path):
     """Wrong data is found before a job's folder exists, in a sweep before the first job."""
     empty, latin = tmp_path / "empty.txt", tmp_path / "latin.txt"
     empty.write_text("")
@@ -246,7 +246,7 @@ def test_bad_data(train, corpus, tmp_path):
         ([f"data.paths=[{corpus}]", "vocab=bpe", "data.tokenizer.vocab_size=50000"], "vocab_size<="),
     ]
     for overrides, message in cases:
-        done = train("-m", "model.tied=true,false", "data=text", "vocab=byte", *overrides)
+        done = shell("-m", "model.tied=true,false", "data=text", "vocab=byte", *overrides)
         assert done.returncode == 2, done
         assert message in done.stderr
         assert sum(line.startswith("error: ") for line in done.stderr.splitlines()) == 1

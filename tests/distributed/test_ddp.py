@@ -98,7 +98,8 @@ def test_the_error_of_a_process_without_record_is_the_records(tiny, tmp_path, ca
     from hydra import compose, initialize_config_dir
 
     from tielab.config import plain, register
-    from tielab.run import execute, first_record, reserve
+    from tielab.folder import reserve
+    from tielab.run import execute, first_record
 
     register(ROOT / "conf")
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):

@@ -13,10 +13,10 @@ pytestmark = [
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
 @pytest.mark.parametrize("tied", ["true", "false"])
-def test_one_gpu_trains_the_same_with_them(tied, precision, train, tiny, tmp_path):
+def test_one_gpu_trains_the_same_with_them(tied, precision, shell, tiny, tmp_path):
     common = (*tiny, "trainer=gpu", f"model.tied={tied}", f"trainer.precision={precision}")
     for name in ("default", "diagnostics"):
-        done = train(*common, f"callbacks={name}", f"output_dir={name}")
+        done = shell(*common, f"callbacks={name}", f"output_dir={name}")
         assert done.returncode == 0, done.stderr
     plain, watched = (
         read_record(next((tmp_path / n / "runs").iterdir())) for n in ("default", "diagnostics")

@@ -13,9 +13,9 @@ pytestmark = [
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("trainer", ["gpu", "fsdp"])
-def test_one_gpu(trainer, precision, train, tiny, tmp_path):
+def test_one_gpu(trainer, precision, shell, tiny, tmp_path):
     settings = (f"trainer={trainer}", f"trainer.precision={precision}")
-    done = train("-m", "model.tied=true,false", *tiny, *settings)
+    done = shell("-m", "model.tied=true,false", *tiny, *settings)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
     tied, untied = (read_record(folder / job) for job in "01")
@@ -28,9 +28,9 @@ def test_one_gpu(trainer, precision, train, tiny, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
 @pytest.mark.parametrize("strategy", ["trainer=ddp", "trainer=fsdp"])
-def test_two_gpus_have_the_losses_of_one(strategy, train, tiny, tmp_path):
+def test_two_gpus_have_the_losses_of_one(strategy, shell, tiny, tmp_path):
     for name, overrides in (("one", ("trainer=gpu",)), ("two", (strategy, "trainer.devices=2"))):
-        assert train(*tiny, *overrides, f"output_dir={name}").returncode == 0
+        assert shell(*tiny, *overrides, f"output_dir={name}").returncode == 0
     one, two = (read_record(next((tmp_path / name / "runs").iterdir())) for name in ("one", "two"))
     assert two.num_processes == 2
     assert one.train_loss == pytest.approx(two.train_loss, abs=1e-3)

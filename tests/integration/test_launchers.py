@@ -86,8 +86,8 @@ def test_all_jobs_two_at_a_time(launcher, sweep_on):
 
 
 @pytest.mark.slow
-def test_a_launcher_changes_no_bits(sweep_on, train, of_rule, tmp_path):
-    alone = train(*of_rule, f"trainer.num_threads={SHARE}")
+def test_a_launcher_changes_no_bits(sweep_on, shell, of_rule, tmp_path):
+    alone = shell(*of_rule, f"trainer.num_threads={SHARE}")
     assert alone.returncode == 0, alone.stderr
     (folder,) = (tmp_path / "outputs" / "runs").iterdir()
     expected = read_record(folder).weights_hash
@@ -216,7 +216,7 @@ def test_all_of_a_stopped_sweep_stops(launcher, number, start, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_parallel_sweep_stops_at_a_failure_and_goes_on(train, tiny, tmp_path):
+def test_a_parallel_sweep_stops_at_a_failure_and_goes_on(shell, tiny, tmp_path):
     """The failed job's neighbour is stopped as well, with a checkpoint, and nothing more is begun."""
     command = (
         "-m", "hydra/launcher=joblib", "parallel_jobs=2", "seed=0,1", *tiny, "budget.tokens=65536",
@@ -224,13 +224,13 @@ def test_a_parallel_sweep_stops_at_a_failure_and_goes_on(train, tiny, tmp_path):
         "+callbacks.stop.monitor=nope,val/loss", "+callbacks.stop.patience=1000",
         "+callbacks.stop.check_on_train_epoch_end=false", "resume=true",
     )  # fmt: skip
-    done = train(*command, "on_failure=stop")
+    done = shell(*command, "on_failure=stop")
     assert done.returncode == 1, done.stderr
     (folder,) = (tmp_path / "outputs" / "sweeps").iterdir()
     first = {job.name: read_record(job) for job in jobs_of(folder)}
     assert {name: record.status for name, record in first.items()} == {"0": "failed", "1": "interrupted"}
     assert "4 jobs: 1 failed, 1 interrupted, 2 not begun" in done.stdout
-    done = train(*command)
+    done = shell(*command)
     assert done.returncode == 1, done.stderr
     records = {job.name: read_record(job) for job in jobs_of(folder)}
     states = ["failed", "finished", "failed", "finished"]
@@ -297,9 +297,9 @@ def test_ray_does_not_begin_a_killed_job_again(start, tiny, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["remote.max_retries=3", "init.address=auto", "init.num_cpus=4"])
-def test_ray_keeps_what_the_rules_need(option, train, tiny, tmp_path):
+def test_ray_keeps_what_the_rules_need(option, shell, tiny, tmp_path):
     pytest.importorskip("ray")
-    done = train("-m", "hydra/launcher=ray", f"hydra.launcher.ray.{option}", "parallel_jobs=2", *GRID, *tiny)
+    done = shell("-m", "hydra/launcher=ray", f"hydra.launcher.ray.{option}", "parallel_jobs=2", *GRID, *tiny)
     assert (done.returncode, f"hydra.launcher.ray.{option} cannot be asked for" in done.stderr) == (2, True)
     assert not list(tmp_path.glob("outputs/sweeps/*"))
 
@@ -321,11 +321,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[" ".join(a) for a, _ in REFUSED])
-def test_refusals(arguments, message, train, tiny, tmp_path):
+def test_refusals(arguments, message, shell, tiny, tmp_path):
     path = "" if "PATH=none" in arguments else f"{fake_slurm.install(tmp_path / 'bin')}:{os.environ['PATH']}"
     arguments = [argument for argument in arguments if argument != "PATH=none"]
     plain = [override for override in tiny if not override.startswith("trainer.num_threads")]
-    done = train("-m", *GRID, *plain, *arguments, env={"PATH": path})
+    done = shell("-m", *GRID, *plain, *arguments, env={"PATH": path})
     assert done.returncode == 2, done
     assert message in done.stderr
     errors = [line for line in done.stderr.splitlines() if not line.startswith("tokeniz")]

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tielab import bursts, timing
+from tielab.folder import read_run_config
 from tielab.matching import reference_of
 from tielab.record import read_record
-from tielab.run import read_run_config
 
 ONE_HEAD = ("model.num_heads=1", "~callbacks.best", "budget.tokens=1024")
 BOTH = "model.tied=true,false"

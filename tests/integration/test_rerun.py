@@ -27,19 +27,8 @@ def only_run(tmp_path):
     return read_record(folder)
 
 
-@pytest.fixture
-def rerun(cache_dir, tmp_path):
-    """``tielab rerun ARGUMENTS`` in a process of its own."""
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "tielab.cli", "rerun", *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-
-    return run
-
-
-def test_rerun_reproduces_bit_for_bit(run_folder, rerun, tmp_path):
-    done = rerun(run_folder)
+def test_rerun_reproduces_bit_for_bit(run_folder, tielab, tmp_path):
+    done = tielab("rerun", run_folder)
     assert done.returncode == 0, done.stderr
     original, repeated = read_record(run_folder), only_run(tmp_path)
     assert repeated.weights_hash == original.weights_hash
@@ -49,8 +38,8 @@ def test_rerun_reproduces_bit_for_bit(run_folder, rerun, tmp_path):
     assert f"reproduced bit for bit: weights {original.weights_hash}" in done.stdout
 
 
-def test_rerun_with_another_value_names_what_differs(run_folder, rerun, tmp_path):
-    done = rerun(run_folder, "seed=1")
+def test_rerun_with_another_value_names_what_differs(run_folder, tielab, tmp_path):
+    done = tielab("rerun", run_folder, "seed=1")
     assert done.returncode == 0, done.stderr
     assert "the results differ:" in done.stdout
     assert "config_hash:" in done.stdout
@@ -99,9 +88,9 @@ def test_hydras_way_is_the_same_and_keeps_types_groups_and_sweeps(run_folder, tr
     assert read_record(folder / "1").tied is False
 
 
-def test_the_environment_does_not_change_a_rerun(run_folder, train, tmp_path):
+def test_the_environment_does_not_change_a_rerun(run_folder, shell):
     config = yaml.safe_load((run_folder / "run.yaml").read_text())
-    done = train(
+    done = shell(
         "--config-dir", run_folder, "--config-name", "run", "--cfg", "job", env={"TIELAB_CACHE": "/elsewhere"}
     )
     assert yaml.safe_load(done.stdout) == {k: v for k, v in config.items() if k != "defaults"}

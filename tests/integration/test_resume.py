@@ -19,9 +19,10 @@ from running import ROOT
 from tielab import processes
 from tielab import run as runs
 from tielab.config import plain, register
+from tielab.folder import State, reserve
 from tielab.record import read_record
 from tielab.resume import resume
-from tielab.run import State, reserve, run_folder
+from tielab.run import run_folder
 from wandb_offline import read_offline_run, run_files
 
 LONG = ("budget.tokens=32768", "budget.num_validations=4", "model.dropout=0.1")

@@ -62,8 +62,8 @@ def swap(step, tied):
 
 
 @pytest.mark.parametrize(("tied", "step"), [(True, 3), (False, 20)])  # before and after a validation
-def test_a_tie_broken_in_training_fails_its_job_of_a_sweep(tied, step, breaking, train, tiny, tmp_path):
-    done = train("-m", "model.tied=true,false", *swap(step, tied), *tiny, env=breaking)
+def test_a_tie_broken_in_training_fails_its_job_of_a_sweep(tied, step, breaking, shell, tiny, tmp_path):
+    done = shell("-m", "model.tied=true,false", *swap(step, tied), *tiny, env=breaking)
     assert done.returncode == 1, done.stdout + done.stderr
     (sweep,) = (tmp_path / "outputs" / "sweeps").iterdir()
     broken, other = (read_record(sweep / name) for name in (("0", "1") if tied else ("1", "0")))
@@ -77,8 +77,8 @@ def test_a_tie_broken_in_training_fails_its_job_of_a_sweep(tied, step, breaking,
     assert "lm_head.weight and token_embed.weight" in done.stdout
 
 
-def test_a_tie_broken_by_the_build_fails_before_the_training(breaking, train, tiny, tmp_path):
-    done = train(*tiny, "model._target_=tielab.breakages.CopiedHead", env=breaking)
+def test_a_tie_broken_by_the_build_fails_before_the_training(breaking, shell, tiny, tmp_path):
+    done = shell(*tiny, "model._target_=tielab.breakages.CopiedHead", env=breaking)
     assert done.returncode == 1, done.stderr
     record = read_record(next((tmp_path / "outputs" / "runs").iterdir()))
     assert (record.status, record.tie_observed) == ("failed", False)
@@ -87,8 +87,8 @@ def test_a_tie_broken_by_the_build_fails_before_the_training(breaking, train, ti
 
 
 @pytest.mark.distributed
-def test_a_tie_broken_in_sharded_processes_fails(breaking, train, tiny, tmp_path):
-    done = train(*tiny, *swap(3, True), "trainer=fsdp_cpu", "trainer.devices=2", env=breaking)
+def test_a_tie_broken_in_sharded_processes_fails(breaking, shell, tiny, tmp_path):
+    done = shell(*tiny, *swap(3, True), "trainer=fsdp_cpu", "trainer.devices=2", env=breaking)
     assert done.returncode == 1, done.stderr
     record = read_record(next((tmp_path / "outputs" / "runs").iterdir()))
     assert (record.status, record.tie_observed, record.validation) == ("failed", False, None)

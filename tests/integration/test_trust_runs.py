@@ -77,8 +77,8 @@ def with_target(config):
     config["callbacks"]["x"] = {"_target_": "os.system", "command": "touch marker"}
 
 
-def test_a_strangers_config_calls_nothing(stranger, train, tmp_path):
-    done = train("--config-dir", stranger(with_hydra_section), "--config-name", "run")
+def test_a_strangers_config_calls_nothing(stranger, shell, tmp_path):
+    done = shell("--config-dir", stranger(with_hydra_section), "--config-name", "run")
     refused(done.returncode, done.stderr, "has a key that is not of a run: hydra")
     assert [path.name for path in tmp_path.iterdir()] == ["stranger"]
 
@@ -98,11 +98,11 @@ def test_its_repetition_calls_nothing(change, message, stranger, here, tielab, t
     assert not list(tmp_path.glob("outputs/runs/*"))
 
 
-def test_modules_beside_a_config_are_not_imported(stranger, train):
+def test_modules_beside_a_config_are_not_imported(stranger, shell):
     run = stranger(lambda config: None)
     for name in ("yaml", "socket", "torch", "sitecustomize"):
         (run / f"{name}.py").write_text("open('marker', 'w')\n")
-    done = train("--config-dir", ".", "--config-name", "run", *REDUCED, "launch=forkserver", cwd=run)
+    done = shell("--config-dir", ".", "--config-name", "run", *REDUCED, "launch=forkserver", cwd=run)
     assert done.returncode == 0, done.stderr
     assert not (run / "marker").exists()
 
