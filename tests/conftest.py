@@ -66,17 +66,22 @@ def shell(cache_dir, tmp_path):
     return run
 
 
+def call_main(arguments, folder, monkeypatch):
+    from tielab import launch
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    return launch.main(ROOT / "conf", [str(argument) for argument in arguments])
+
+
 @pytest.fixture
 def train(cache_dir, tmp_path, monkeypatch, capfd):
     """The same from this process, whose fork server has torch already; what the runs print is lost."""
-    from tielab import launch
 
-    def run(*arguments, cwd=tmp_path):
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr("sys.argv", ["train.py"])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    def run(*arguments):
         capfd.readouterr()
-        status = launch.main(ROOT / "conf", [str(argument) for argument in arguments])
+        status = call_main(arguments, tmp_path, monkeypatch)
         return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
 
     return run
@@ -84,18 +89,14 @@ def train(cache_dir, tmp_path, monkeypatch, capfd):
 
 @pytest.fixture
 def main(cache_dir, tmp_path, monkeypatch):
-    """``train.py ARGUMENTS`` in this process; the processes of its runs commit the faults {seed: fault}."""
-
+    """The exit status of the same, whose runs' processes commit the faults {seed: fault}."""
     import faults
-    from tielab import launch, processes
+    from tielab import processes
 
     def run(*arguments, **committed):
-        monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(processes, "_forked", faults.misbehave)
-        monkeypatch.setattr("sys.argv", ["train.py"])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         monkeypatch.setenv(faults.FAULTS, json.dumps(committed))
-        return launch.main(ROOT / "conf", list(arguments))
+        return call_main(arguments, tmp_path, monkeypatch)
 
     return run
 

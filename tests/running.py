@@ -1,6 +1,11 @@
-"""Where the project is, and the smallest run."""
+"""Where the project is, the smallest run, and what a request composes to."""
 
 from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+
+from tielab.config import plain, register
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -10,3 +15,10 @@ TINY = (
     "budget.num_validations=2", "budget.tokens=4096",
 )  # fmt: skip
 """Overrides for a run of 32 steps that takes a second."""
+
+
+def config_of(*overrides: str) -> dict[str, Any]:
+    """The resolved config of a run; nothing is checked."""
+    register(ROOT / "conf")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return plain(compose("config", overrides=list(overrides)))

@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf.errors import OmegaConfBaseException
 
-from running import ROOT
+from running import ROOT, config_of
 from tielab.checks import check_config
-from tielab.config import RUN_ONLY_KEYS, config_hash, known_keys, plain, register
+from tielab.config import RUN_ONLY_KEYS, config_hash, known_keys
 from tielab.errors import RequestError
 
 CONF = ROOT / "conf"
@@ -24,24 +23,13 @@ NEEDS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _hydra():
-    register(CONF)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield
-
-
-def composed(*overrides):
-    return plain(compose("config", overrides=list(overrides)))
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_composes_and_can_be_run(option):
-    check_config(composed(option, *NEEDS.get(option, [])))
+    check_config(config_of(option, *NEEDS.get(option, [])))
 
 
 def test_defaults():
-    config = composed()
+    config = config_of()
     assert config["model"]["tied"] is True
     assert config["model"]["vocab_size"] == config["data"]["tokenizer"]["vocab_size"] == 4096
     assert (config["model"]["embed_dim"], config["model"]["num_layers"]) == (128, 4)
@@ -60,7 +48,7 @@ def test_defaults():
     ],
 )
 def test_groups_set_the_model(overrides, key, value):
-    assert composed(*overrides)["model"][key] == value
+    assert config_of(*overrides)["model"][key] == value
 
 
 def test_gpt2_small_preset_has_the_literal_count():
@@ -69,13 +57,13 @@ def test_gpt2_small_preset_has_the_literal_count():
     from tielab.models.accounting import parameter_ledger
     from tielab.models.minigpt import MiniGPT
 
-    model = composed("model=gpt2_small", "vocab=gpt2", "data.block_size=1024", "data.tokenizer.path=x")[
+    model = config_of("model=gpt2_small", "vocab=gpt2", "data.block_size=1024", "data.tokenizer.path=x")[
         "model"
     ]
     arguments = {k: v for k, v in model.items() if k != "_target_"}
     with torch.device("meta"):
         assert parameter_ledger(MiniGPT(**arguments))["total"] == 124_439_808
-        default = composed()["model"]
+        default = config_of()["model"]
         ledger = parameter_ledger(MiniGPT(**{k: v for k, v in default.items() if k != "_target_"}))
         assert ledger["total"] == 1_334_016
 
@@ -141,18 +129,18 @@ WRONG = [
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(o) for o, _ in WRONG])
 def test_wrong_combinations_are_refused_in_one_line(overrides, message):
     with pytest.raises(RequestError) as error:
-        check_config(composed(*overrides))
+        check_config(config_of(*overrides))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_value_is_not_a_default():
     with pytest.raises(OmegaConfBaseException, match=r"tokenizer\.vocab_size"):
-        composed("vocab=bpe")
+        config_of("vocab=bpe")
 
 
 def test_hash_ignores_run_only_keys_and_nothing_else():
-    base = composed()
+    base = config_of()
     for change in (
         "logger=none",
         "launch=spawn",
@@ -160,7 +148,7 @@ def test_hash_ignores_run_only_keys_and_nothing_else():
         "~callbacks.progress",
         "output_dir=x",
     ):
-        assert config_hash(composed(change)) == config_hash(base), change
+        assert config_hash(config_of(change)) == config_hash(base), change
     for change in (
         "seed=1",
         "model.tied=false",
@@ -168,13 +156,13 @@ def test_hash_ignores_run_only_keys_and_nothing_else():
         "trainer.num_threads=7",
         "~callbacks.best",
     ):
-        assert config_hash(composed(change)) != config_hash(base), change
+        assert config_hash(config_of(change)) != config_hash(base), change
     for key in RUN_ONLY_KEYS:
         assert key in known_keys() or key.startswith("callbacks."), key
 
 
 def test_every_key_of_the_schema_has_a_value_in_the_default_config():
-    config = composed()
+    config = config_of()
     for key in known_keys():
         node = config
         for part in key.split("."):

@@ -5,21 +5,13 @@ import re
 import pytest
 from hydra import compose, initialize_config_dir
 
-from running import ROOT
+from running import ROOT, config_of
 from tielab.checks import check_config
-from tielab.config import plain, register
 from tielab.publish import RESULTS_NAME, RUNS_NAME, results
 
 EXPERIMENTS = ROOT / "experiments"
 STUDIES = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if not path.stem.startswith("_"))
 PUBLISHED = sorted(path.parent.name for path in EXPERIMENTS.glob(f"*/{RESULTS_NAME}"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _hydra():
-    register(ROOT / "conf")
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield
 
 
 def read(name, file="README.md"):
@@ -28,10 +20,12 @@ def read(name, file="README.md"):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_composes_and_smoke_shrinks_it(name):
-    config = plain(compose("config", overrides=[f"experiments={name}", "budget=smoke"]))
+    config = config_of(f"experiments={name}", "budget=smoke")
     check_config(config)
     assert config["budget"]["tokens"] == 65536
-    assert compose("config", overrides=[f"experiments={name}"], return_hydra_config=True).hydra.sweeper.params
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        whole = compose("config", overrides=[f"experiments={name}"], return_hydra_config=True)
+    assert whole.hydra.sweeper.params
 
 
 @pytest.mark.parametrize("name", STUDIES)

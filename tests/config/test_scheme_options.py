@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
-from running import ROOT
+from running import ROOT, config_of
 from tielab.checks import check_config
-from tielab.config import SCHEME_DEFAULTS, SCHEME_KEYS, known_keys, lookup, plain, register
+from tielab.config import SCHEME_DEFAULTS, SCHEME_KEYS, known_keys, lookup
 from tielab.errors import RequestError
 from tielab.folder import reserve
 from tielab.record import write_record
@@ -17,15 +16,8 @@ CONF = ROOT / "conf"
 OPTIONS = sorted(path.stem for path in (CONF / "tying").glob("*.yaml"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _hydra():
-    register(CONF)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield
-
-
 def composed(*overrides):
-    config = plain(compose("config", overrides=list(overrides)))
+    config = config_of(*overrides)
     check_config(config)
     return config
 

@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
-from running import ROOT
+from running import ROOT, config_of
 from runs import execute_run
 from tielab.record import Record, read_record, write_record
 
@@ -95,15 +95,10 @@ def test_the_error_of_a_process_without_record_is_the_records(tiny, tmp_path, ca
     """The first process waits in a collective when another one fails: it cannot say why."""
     import json
 
-    from hydra import compose, initialize_config_dir
-
-    from tielab.config import plain, register
     from tielab.folder import reserve
     from tielab.run import execute, first_record
 
-    register(ROOT / "conf")
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = plain(compose("config", overrides=[*tiny, "trainer=ddp_cpu", "trainer.devices=2"]))
+    config = config_of(*tiny, "trainer=ddp_cpu", "trainer.devices=2")
     folder = tmp_path / "run"
     reserve(config, folder)
     write_record(folder, first_record(config))

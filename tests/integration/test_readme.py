@@ -6,12 +6,10 @@ import subprocess
 
 import click
 import pytest
-from hydra import compose, initialize_config_dir
 
-from running import ROOT
+from running import ROOT, config_of
 from tielab import cli
 from tielab.checks import check_config
-from tielab.config import plain, register
 from tielab.data.budget import check_fits
 from tielab.data.prepare import prepare
 
@@ -55,18 +53,16 @@ def test_train_commands_compose(line, monkeypatch, cache_dir):
         return  # run by the tests of config and of rerun
     overrides = [word for word in words if word != "-m" and not word.startswith("hydra")]
     overrides = [word.replace("NAME", "x") for word in overrides]
-    register(ROOT / "conf")
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        jobs = expanded(overrides)
-        assert len(jobs) == 1 or "-m" in words, line
-        for job in jobs:
-            if any(word.startswith("experiments=") for word in job):
-                continue
-            config = plain(compose("config", overrides=job))
-            check_config(config)
-            if config["data"]["corpus"] == "text":
-                monkeypatch.chdir(ROOT)
-                check_fits(prepare(config["data"]), config["data"])
+    jobs = expanded(overrides)
+    assert len(jobs) == 1 or "-m" in words, line
+    for job in jobs:
+        if any(word.startswith("experiments=") for word in job):
+            continue
+        config = config_of(*job)
+        check_config(config)
+        if config["data"]["corpus"] == "text":
+            monkeypatch.chdir(ROOT)
+            check_fits(prepare(config["data"]), config["data"])
 
 
 @pytest.mark.parametrize("line", of("tielab"))

@@ -12,13 +12,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 import faults
-from running import ROOT
+from running import ROOT, config_of
 from tielab import processes
 from tielab import run as runs
-from tielab.config import plain, register
 from tielab.folder import State, reserve
 from tielab.record import read_record
 from tielab.resume import resume
@@ -128,12 +126,6 @@ def test_a_sweeps_folder_is_not_taken_for_another_one(killed, train, tiny, tmp_p
         assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert files(place) == before
-
-
-def config_of(*overrides):
-    register(ROOT / "conf")
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return plain(compose("config", overrides=list(overrides)))
 
 
 @pytest.fixture

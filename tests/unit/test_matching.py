@@ -5,14 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from running import ROOT
+from running import config_of
 from tielab import matching, timing
 from tielab.checks import _check_matching, check_config
-from tielab.config import SCHEME_DEFAULTS, config_hash, plain, register
+from tielab.config import SCHEME_DEFAULTS, config_hash
 from tielab.errors import RequestError
 from tielab.matching import check_still_matched, describe, matched, matching_record, reference_of, solve_sizes
 from tielab.models.accounting import flops_per_token, parameter_ledger
@@ -21,15 +20,8 @@ from tielab.request import without_repeats
 from tielab.sizes import count_parameters, train_flops_per_token
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _hydra():
-    register(ROOT / "conf")
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield
-
-
 def asked(*overrides):
-    return plain(compose("config", overrides=["model=nano", "model.num_heads=1", "vocab=bpe512", *overrides]))
+    return config_of("model=nano", "model.num_heads=1", "vocab=bpe512", *overrides)
 
 
 def built(model, vocab_size):

@@ -14,16 +14,15 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner
-from hydra import compose, initialize_config_dir
 from lightning.pytorch.loggers import Logger
 
-from running import ROOT, TINY
+from running import ROOT, TINY, config_of
 from tielab import launch
 from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, check_weights, load_weights, read_checkpoint
 from tielab.checks import check_config
 from tielab.cli import main as tielab
-from tielab.config import follow_links, plain, register
+from tielab.config import follow_links
 from tielab.errors import RequestError, printable
 from tielab.folder import run_yaml
 from tielab.models.minigpt import MiniGPT
@@ -38,11 +37,8 @@ PROGRESS = "tielab.training.progress.ProgressBar"
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """A resolved config, as our own runs have it."""
-    register(CONF)
     cache = tmp_path_factory.mktemp("cache")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        overrides = [*TINY, "data.paths=[some.txt]", "logger=wandb", f"data.cache_dir={cache}"]
-        return plain(compose("config", overrides=overrides))
+    return config_of(*TINY, "data.paths=[some.txt]", "logger=wandb", f"data.cache_dir={cache}")
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """``callbacks=diagnostics``: all of them beside the default callbacks, refused where they would be wrong."""
 
 import pytest
-from hydra import compose, initialize_config_dir
 from lightning.pytorch import Callback
 
-from running import ROOT
+from running import ROOT, config_of
 from tielab.build import build
 from tielab.checks import check_config
-from tielab.config import plain, register
 from tielab.diagnostics.base import Diagnostic
 from tielab.errors import RequestError
 
@@ -18,20 +16,13 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _hydra():
-    register(CONF)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield
-
-
 def composed(*overrides):
-    return plain(compose("config", overrides=["callbacks=diagnostics", *overrides]))
+    return config_of("callbacks=diagnostics", *overrides)
 
 
 def test_all_of_them_stand_beside_the_default_callbacks_under_their_names():
     callbacks = composed()["callbacks"]
-    assert callbacks.keys() == plain(compose("config"))["callbacks"].keys() | NAMES
+    assert callbacks.keys() == config_of()["callbacks"].keys() | NAMES
     for name in NAMES:
         built = build(callbacks[name], Callback)
         assert isinstance(built, Diagnostic)
