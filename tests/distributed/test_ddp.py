@@ -76,10 +76,25 @@ def test_two_nodes(train, tiny, tmp_path):
     assert not list(tmp_path.glob("node1/runs/*/record.json"))  # one record a run
 
 
+ABORTS_AT_THE_END = """\
+import os, sys
+
+class Aborts:
+    __del__ = lambda self, abort=os.abort: abort()
+
+if "tielab.experiment" in sys.orig_argv[1:4] and "-m" in sys.orig_argv[1:3]:
+    sys.held = Aborts()
+"""
+
+
 @pytest.mark.parametrize(
     ("launch", "trainer"), [("spawn", "ddp_cpu"), ("spawn", "fsdp_cpu"), ("torchrun", "fsdp_cpu")]
 )
-def test_other_ways_to_start(launch, trainer, train, tiny, tmp_path):
+def test_other_ways_to_start(launch, trainer, train, tiny, tmp_path, monkeypatch):
+    """Without the end of the interpreter, at which gloo's threads have aborted a finished run."""
+    (tmp_path / "sitecustomize.py").write_text(ABORTS_AT_THE_END)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     done = train(*tiny, f"launch={launch}", f"trainer={trainer}", "trainer.devices=2")
     assert done.returncode == 0, done.stderr
     assert read_record(next((tmp_path / "outputs" / "runs").iterdir())).num_processes == 2
