@@ -68,7 +68,7 @@ def test_train_commands_compose(line, monkeypatch, cache_dir):
 @pytest.mark.parametrize("line", of("tielab"))
 def test_tielab_commands_parse(line):
     name, *arguments = shlex.split(line)[1:]
-    command = cli.main.commands[name]
+    command = cli.main.get_command(click.Context(cli.main), name)
     assert isinstance(command, click.Command)
     command.make_context(name, arguments)
 
