@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, lookup, suggest_key
 from tielab.errors import RequestError
-from tielab.exchange.init_checks import check_init, check_vocabulary
+from tielab.exchange.init_checks import check_init, check_tie, check_vocabulary
 from tielab.schema import Config
 from tielab.scheme_checks import check_scheme
 from tielab.slots import num_gpus
@@ -340,7 +340,10 @@ def check_requests(configs: Sequence[dict[str, Any]], *, remote: bool = False) -
             _check_machine(config["trainer"])
     for config in configs:
         num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
-        check_vocabulary(config, _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes))
+        tokenizer = _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
+        found = check_vocabulary(config, tokenizer)
+        if found is not None:
+            check_tie(config, found)
 
 
 @functools.cache

@@ -220,8 +220,7 @@ def with_later_keys(config: dict[str, Any]) -> dict[str, Any]:
     """The config of an older run with the keys that have come since; changed in place and returned."""
     for key, value in LATER_DEFAULTS.items():
         parent, _, leaf = key.rpartition(".")
-        node = lookup(config, parent) if parent else config
-        node.setdefault(leaf, value)
+        lookup(config, parent).setdefault(leaf, value)
     return config
 
 
@@ -281,8 +280,8 @@ def _follow_width(config: dict[str, Any], original: dict[str, Any], overridden: 
 
 
 def lookup(config: dict[str, Any], dotted: str) -> Any:
-    """The value of a dotted key."""
-    for key in dotted.split("."):
+    """The value of a dotted key; of an empty one the config itself."""
+    for key in dotted.split(".") if dotted else ():
         config = config[key]
     return config
 

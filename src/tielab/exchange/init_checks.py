@@ -85,6 +85,15 @@ def check_vocabulary(config: dict[str, Any], tokenizer: "Tokenizer") -> Gpt2Conf
     return found
 
 
+def check_tie(config: dict[str, Any], found: Gpt2Config) -> None:
+    """Raise RequestError if a run is to tie two matrices that differ, and names neither."""
+    if not config["model"]["tied"] or found.tied or config["init_tie_from"] is not None:
+        return
+    from tielab.exchange.load import choose_ends, read_tensors, weight_files  # torch, where it is needed
+
+    choose_ends(config, found, read_tensors(weight_files(found.folder)))
+
+
 def folder_tokenizer(folder: Path) -> "Tokenizer | None":
     """The tokenizer beside a model, or None if there is none.
 

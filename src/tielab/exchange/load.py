@@ -42,8 +42,7 @@ def start_from(config: dict[str, Any], model: MiniGPT, tokenizer: Tokenizer) -> 
     files = weight_files(found.folder)
     tensors = read_tensors(files)
     body = from_gpt2(tensors, model, num_positions=found.num_positions)
-    embedding, head = _ends(tensors, found)
-    ends, tie = _matched(embedding, head, model.tied, config["init_tie_from"], found)
+    ends, tie = choose_ends(config, found, tensors)
     _check_names(tensors, len(model.blocks))
     missing, unexpected = model.load_state_dict({**body, **ends}, strict=False)
     # A bias and a map have no counterpart in the file; they begin as nothing and as the identity.
@@ -51,6 +50,33 @@ def start_from(config: dict[str, Any], model: MiniGPT, tokenizer: Tokenizer) -> 
     assert set(missing) <= {"lm_head.bias", "head_map.weight"}, missing
     digests = {path.name: _sha256(path) for path in (found.folder / CONFIG_NAME, *files)}
     return {"files": digests, "tied": found.tied, "tie": tie, "num_positions": found.num_positions}
+
+
+def choose_ends(
+    config: dict[str, Any], found: Gpt2Config, tensors: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], str]:
+    """The ends of a run's model as entries of its state dict, and what became of the file's tie.
+
+    Raises:
+        RequestError: the file contradicts itself, or a tied model is asked of two unequal matrices.
+    """
+    embedding, head = _ends(tensors, found)
+    tied, named = config["model"]["tied"], config["init_tie_from"]
+    if not tied:
+        ends = {"token_embed.weight": embedding, HEAD: embedding if head is None else head}
+        return ends, "untied: both matrices start as the shared one" if head is None else "untied as it was"
+    if head is None:
+        return {"token_embed.weight": embedding}, "tied as it was"
+    if named is not None:
+        chosen = {"embedding": embedding, "head": head}[named]
+        return {"token_embed.weight": chosen}, f"tied: the {named}'s matrix, the other one is dropped"
+    if torch.equal(embedding, head):
+        return {"token_embed.weight": embedding}, "tied: both matrices were equal"
+    raise RequestError(
+        f"model.tied=true, but {found.folder} has two matrices that differ by up to "
+        f"{(embedding.float() - head.float()).abs().max():.3g}; add init_tie_from=embedding or "
+        "init_tie_from=head, or set model.tied=false"
+    )
 
 
 def _ends(tensors: dict[str, Tensor], found: Gpt2Config) -> tuple[Tensor, Tensor | None]:
@@ -71,27 +97,6 @@ def _ends(tensors: dict[str, Tensor], found: Gpt2Config) -> tuple[Tensor, Tensor
             "set it to false in config.json, or take the tensor out"
         )
     return embedding, None if found.tied else head
-
-
-def _matched(
-    embedding: Tensor, head: Tensor | None, tied: bool, named: str | None, found: Gpt2Config
-) -> tuple[dict[str, Tensor], str]:
-    """The ends of a model as entries of its state dict, and what became of the tie."""
-    if not tied:
-        ends = {"token_embed.weight": embedding, HEAD: embedding if head is None else head}
-        return ends, "untied: both matrices start as the shared one" if head is None else "untied as it was"
-    if head is None:
-        return {"token_embed.weight": embedding}, "tied as it was"
-    if named is not None:
-        chosen = {"embedding": embedding, "head": head}[named]
-        return {"token_embed.weight": chosen}, f"tied: the {named}'s matrix, the other one is dropped"
-    if torch.equal(embedding, head):
-        return {"token_embed.weight": embedding}, "tied: both matrices were equal"
-    raise RequestError(
-        f"model.tied=true, but {found.folder} has two matrices that differ by up to "
-        f"{(embedding.float() - head.float()).abs().max():.3g}; add init_tie_from=embedding or "
-        "init_tie_from=head, or set model.tied=false"
-    )
 
 
 def _check_names(tensors: dict[str, Tensor], num_layers: int) -> None:
