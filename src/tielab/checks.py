@@ -11,13 +11,17 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, lookup, suggest_key
 from tielab.errors import RequestError
+from tielab.exchange.init_checks import check_init, check_tie, check_vocabulary
 from tielab.schema import Config
 from tielab.scheme_checks import check_scheme
 from tielab.slots import num_gpus
+
+if TYPE_CHECKING:
+    from tielab.data.tokenizer import Tokenizer
 
 
 def check_config(config: dict[str, Any]) -> None:
@@ -41,6 +45,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_matching(config)
     _check_study(config["study"])
     _check_resume(config["resume_from"])
+    check_init(config)
 
 
 def _unknown_keys(config: dict[str, Any], schema: Any, prefix: str = "") -> Iterator[str]:
@@ -335,16 +340,21 @@ def check_requests(configs: Sequence[dict[str, Any]], *, remote: bool = False) -
             _check_machine(config["trainer"])
     for config in configs:
         num_processes = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
-        _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
+        tokenizer = _prepare_data(json.dumps(config["data"], sort_keys=True), num_processes)
+        found = check_vocabulary(config, tokenizer)
+        if found is not None:
+            check_tie(config, found)
 
 
 @functools.cache
-def _prepare_data(data_config: str, num_processes: int) -> None:
+def _prepare_data(data_config: str, num_processes: int) -> "Tokenizer":
     from tielab.data.budget import check_fits
     from tielab.data.prepare import prepare
 
     data = json.loads(data_config)
-    check_fits(prepare(data), data, num_processes)
+    prepared = prepare(data)
+    check_fits(prepared, data, num_processes)
+    return prepared.tokenizer
 
 
 def _check_machine(trainer: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ COMMANDS = {
     "rerun": "rerun",
     "sample": "sample",
     "align": "align",
+    "export": "export",
+    "import": "import_",
 }
 """Each command with its module in ``tielab.commands``, whose ``command`` it is."""
 

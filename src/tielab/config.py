@@ -11,13 +11,14 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from tielab.schema import Config
 
@@ -90,6 +91,19 @@ SCHEME_DEFAULTS: dict[str, Any] = {
 """The keys that make a plainly tied or untied model another one, with the values that do not."""
 SCHEME_KEYS = ("model.tied", *SCHEME_DEFAULTS)
 """The keys whose values together are a tying scheme."""
+
+
+def _later_defaults(schema: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for field in fields(schema):
+        key, kind = f"{prefix}{field.name}", get_type_hints(schema)[field.name]
+        if field.default != MISSING:
+            yield key, field.default.name if isinstance(field.default, Enum) else field.default
+        elif is_dataclass(kind):
+            yield from _later_defaults(kind, f"{key}.")
+
+
+LATER_DEFAULTS = dict(_later_defaults(Config))
+"""The dotted keys that an older config lacks, with the values that it has without them."""
 
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "64-true")
 FSDP_PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
@@ -184,7 +198,10 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def computed(config: dict[str, Any]) -> dict[str, Any]:
-    """What a run computes: every dotted key with its value, minus run-only and provenance keys."""
+    """What a run computes: every dotted key with its value, minus run-only and provenance keys.
+
+    A later key is left out where it has its default, so that a config is the same one with and without it.
+    """
 
     def flat(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in node.items():
@@ -193,10 +210,18 @@ def computed(config: dict[str, Any]) -> dict[str, Any]:
                 continue
             if isinstance(value, dict) and value:
                 yield from flat(value, f"{key}.")
-            else:
+            elif key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]:
                 yield key, value
 
     return dict(flat(config, ""))
+
+
+def with_later_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of an older run with the keys that have come since; changed in place and returned."""
+    for key, value in LATER_DEFAULTS.items():
+        parent, _, leaf = key.rpartition(".")
+        lookup(config, parent).setdefault(leaf, value)
+    return config
 
 
 LINKS = {
@@ -255,8 +280,8 @@ def _follow_width(config: dict[str, Any], original: dict[str, Any], overridden: 
 
 
 def lookup(config: dict[str, Any], dotted: str) -> Any:
-    """The value of a dotted key."""
-    for key in dotted.split("."):
+    """The value of a dotted key; of an empty one the config itself."""
+    for key in dotted.split(".") if dotted else ():
         config = config[key]
     return config
 

@@ -23,6 +23,7 @@ from tielab.data.tokenizer import Tokenizer
 from tielab.data.windows import batch_hash
 from tielab.diagnostics.base import Diagnostic
 from tielab.errors import RequestError
+from tielab.exchange.load import start_from
 from tielab.machine import device_name, peak_memory_bytes, versions
 from tielab.models.accounting import body_hash, flops_per_token, parameter_ledger, weights_hash
 from tielab.models.minigpt import MiniGPT
@@ -68,6 +69,7 @@ class Fit:
         tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
         self.num_steps = -(-planned_tokens(config["budget"], self.prepared) // tokens_per_step)
         self.model = build_model(config["model"], self.prepared.tokenizer)
+        self._start_from()
         validation = self.prepared.validation
         assert validation.num_scored_words is not None, "a whole split"
         self.task = LanguageModelTask(
@@ -94,6 +96,17 @@ class Fit:
         check_fits(prepared, self.config["data"])
         self.record.seconds_by_phase["data"] = time.monotonic() - self._started
         return prepared
+
+    def _start_from(self) -> None:
+        """Take over the weights that the run starts from, the same ones again if it goes on."""
+        init = start_from(self.config, self.model, self.prepared.tokenizer)
+        before = self.record.init
+        if self.record.attempts and before is not None and init != before:
+            raise RequestError(
+                f"init_from={self.config['init_from']} was changed since the run began; put the former files "
+                "back or start a new run"
+            )
+        self.record.init = init
 
     def _find_checkpoint(self) -> Path | None:
         """What to go on from: this run's own last checkpoint, else the one asked for."""

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from tielab.code_version import code_hash
-from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, yaml_text
+from tielab.config import LAYOUT_NAME, SCHEMA_NAME, computed, with_later_keys, yaml_text
 from tielab.errors import RequestError, printable
 from tielab.record import (
     METRICS_NAME,
@@ -75,7 +75,7 @@ def run_yaml(config: dict[str, Any]) -> str:
 
 
 def read_run_config(folder: Path) -> dict[str, Any]:
-    """The resolved config of a run, as plain values; interpolations in it stay text.
+    """The resolved config of a run, as plain values and with every key; interpolations in it stay text.
 
     Raises:
         RequestError: no ``run.yaml``, or an incomplete one.
@@ -90,7 +90,10 @@ def read_run_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or "defaults" not in config:
         raise RequestError(f"{path} is not the config of a run; give the folder of a run")
     del config["defaults"]
-    return config
+    try:
+        return with_later_keys(config)
+    except (KeyError, TypeError, AttributeError):
+        raise RequestError(f"{path} is not the config of a run; give the folder of a run") from None
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,9 @@ class Record:
     """Of the block, position and norm tensors before training: equal in two paired arms."""
     batch_hash: str | None = None
     """Of the window indices of the first training batches: equal in two paired arms."""
+    init: dict[str, Any] | None = None
+    """Null: drawn from the seed. Else files (name -> sha256), tied (whether they hold one matrix), tie (what
+    became of that), num_positions."""
     initial_loss: float | None = None
     """Nats per token of the first training batch before any update; near ln V."""
     train_loss: float | None = None

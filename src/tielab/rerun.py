@@ -18,7 +18,7 @@ RESULTS = (
 
 CIRCUMSTANCES = (
     "config_hash", "code_hash", "versions", "device", "num_threads", "num_processes",
-    "data.corpus_hash", "data.tokenizer_hash", "body_hash", "batch_hash",
+    "data.corpus_hash", "data.tokenizer_hash", "body_hash", "batch_hash", "init.files",
 )  # fmt: skip
 """What a result may depend on."""
 

@@ -1,5 +1,6 @@
 """Text from a trained run."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,26 @@ from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
 from tielab.trust import read_run_yaml
 
 
+@dataclass(frozen=True)
+class TrainedRun:
+    """What a run's folder gives back."""
+
+    model: MiniGPT
+    """In evaluation mode, split if it was."""
+    tokenizer: Tokenizer
+    config: dict[str, Any]
+    checkpoint: dict[str, Any]
+    """The contents of the file that the weights are from."""
+
+
 def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Tokenizer]:
-    """The model and the tokenizer of a run, from its folder alone.
+    """The model and the tokenizer of a run, as ``open_run``."""
+    trained = open_run(run, checkpoint)
+    return trained.model, trained.tokenizer
+
+
+def open_run(run: Path, checkpoint: str | Path = "best") -> TrainedRun:
+    """A run's model with the weights of a checkpoint, from its folder alone.
 
     Args:
         checkpoint: ``best``, ``last``, or a file.
@@ -33,7 +52,7 @@ def load_run(run: Path, checkpoint: str | Path = "best") -> tuple[MiniGPT, Token
     contents = read_checkpoint(path, run_identity(config, tokenizer))
     model = build_model(config["model"], tokenizer)
     load_weights(model, contents)
-    return model.eval(), tokenizer
+    return TrainedRun(model.eval(), tokenizer, config, contents)
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

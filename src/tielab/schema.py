@@ -1,4 +1,8 @@
-"""What a run may be asked for: every key with its type and its meaning. The values live in ``conf/``."""
+"""What a run may be asked for: every key with its type and its meaning. The values live in ``conf/``.
+
+A key that has a value here came later than others: it is what a run did before there was the key, so an older
+``run.yaml`` goes on without it, and the hash of a config leaves it out (``LATER_DEFAULTS`` in ``config.py``).
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -38,6 +42,20 @@ class HeadMap(Enum):
     linear = "linear"
     permutation = "permutation"
     rotation = "rotation"
+
+
+class Activation(Enum):
+    """Between the two maps of a block's MLP."""
+
+    gelu = "gelu"
+    gelu_tanh = "gelu_tanh"
+
+
+class End(Enum):
+    """Where a model meets its vocabulary."""
+
+    embedding = "embedding"
+    head = "head"
 
 
 # What becomes of a sweep when one of its jobs fails; not a class, since continue is a word of Python's.
@@ -135,6 +153,8 @@ class ModelConfig:
     untie_at: float | None = MISSING
     """In [0, 1]: tied until that share of the steps, then split, with the optimizer's state copied; 0 before
     the first step, 1 never."""
+    activation: Activation = Activation.gelu
+    """``gelu``: x Phi(x); ``gelu_tanh``: GPT-2's approximation of it by a tanh."""
 
 
 @dataclass
@@ -290,6 +310,11 @@ class Config:
     matching: MatchingConfig = MISSING
     study: StudyConfig = MISSING
     seed: int = MISSING
+    init_from: str | None = None
+    """A folder with a GPT-2-shaped model as transformers saves it, whose weights the run starts from."""
+    init_tie_from: End | None = None
+    """For a tied model that starts from an untied one: the matrix that becomes the shared one; null: refused
+    unless both are equal."""
     resume: bool = MISSING
     """True: go on with the newest run or sweep of this request below ``output_dir``, if there is one."""
     resume_from: str | None = MISSING

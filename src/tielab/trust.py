@@ -16,7 +16,7 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tielab.config import GROUPS, LAYOUT_NAME, SCHEMA_NAME, plain
+from tielab.config import GROUPS, LATER_DEFAULTS, LAYOUT_NAME, SCHEMA_NAME, plain
 from tielab.errors import RequestError, printable
 from tielab.explain import explain
 from tielab.schema import Config
@@ -77,7 +77,7 @@ def read_run_yaml(path: Path) -> dict[str, Any]:
     foreign = sorted(config.keys() - known - {"defaults"}, key=str)
     if foreign:
         raise RequestError(f"{path} has a key that is not of a run: {foreign[0]}; delete it")
-    missing = sorted(known - config.keys())
+    missing = sorted(known - config.keys() - LATER_DEFAULTS.keys())
     if missing:
         raise RequestError(f"{path} is incomplete: {', '.join(missing)} missing")
     _check_defaults(config.pop("defaults", None), path)

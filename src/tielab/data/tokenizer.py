@@ -182,9 +182,14 @@ def _byte_alphabet() -> dict[str, int]:
 BYTE_OF_CHARACTER = _byte_alphabet()
 
 
+UNUSED = "\u2060"
+"""Begins the token of an id that encoding never gives, in a file whose tokens must differ: a byte that is a
+character of the alphabet as well. It stands for no byte."""
+
+
 def _spelled_bytes(token: str) -> bytes:
     try:
-        return bytes([BYTE_OF_CHARACTER[character] for character in token])
+        return bytes([BYTE_OF_CHARACTER[character] for character in token.removeprefix(UNUSED)])
     except KeyError:
         raise RequestError(
             f"data.tokenizer.path: token {token!r} is not written in byte-level characters; "
@@ -271,9 +276,25 @@ def tokenizer_files(path: str) -> list[Path]:
 
 
 def _load_file(path: str, vocab_size: int) -> LibraryTokenizer:
+    tokenizer = read_tokenizer(path)
+    found = tokenizer.vocab_size
+    if found != vocab_size:
+        raise RequestError(
+            f"data.tokenizer.vocab_size={vocab_size} but {path} has {found} ids; "
+            f"set data.tokenizer.vocab_size={found}"
+        )
+    return tokenizer
+
+
+def read_tokenizer(path: str) -> LibraryTokenizer:
+    """The tokenizer in a file or a folder.
+
+    Raises:
+        RequestError: there is none, it cannot be read, or it is not byte-level.
+    """
     try:
         tokenizer = LibraryTokenizer(_read_library(tokenizer_files(path)))
-        found = tokenizer.vocab_size
+        assert tokenizer.pieces
     except RequestError:
         raise
     except Exception as error:  # the library raises bare Exception for a file it cannot parse
@@ -281,11 +302,6 @@ def _load_file(path: str, vocab_size: int) -> LibraryTokenizer:
         raise RequestError(
             f"data.tokenizer.path={path} cannot be read as a tokenizer ({reason}); replace the file"
         ) from None
-    if found != vocab_size:
-        raise RequestError(
-            f"data.tokenizer.vocab_size={vocab_size} but {path} has {found} ids; "
-            f"set data.tokenizer.vocab_size={found}"
-        )
     return tokenizer
 
 

@@ -6,6 +6,9 @@ B batch, T positions, D width (embed_dim), H heads.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+ACTIVATIONS = {"gelu": "none", "gelu_tanh": "tanh"}
+"""Each with torch's word for how it is approximated."""
+
 
 class Attention(nn.Module):
     """Causal self-attention over (B, T, D)."""
@@ -28,27 +31,36 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear maps with a GELU between them, position by position."""
+    """Two linear maps with a GELU between them, position by position.
 
-    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float):
+    Args:
+        activation: of ``ACTIVATIONS``; ``gelu_tanh`` is GPT-2's approximation.
+    """
+
+    def __init__(self, embed_dim: int, hidden_dim: int, dropout: float, activation: str = "gelu"):
         super().__init__()
         self.dropout = dropout
+        self.approximate = ACTIVATIONS[activation]
         self.up = nn.Linear(embed_dim, hidden_dim)
         self.down = nn.Linear(hidden_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)
+        return F.dropout(
+            self.down(F.gelu(self.up(x), approximate=self.approximate)), self.dropout, self.training
+        )
 
 
 class Block(nn.Module):
     """A pre-LayerNorm transformer block (B, T, D) -> (B, T, D)."""
 
-    def __init__(self, embed_dim: int, num_heads: int, hidden_dim: int, dropout: float):
+    def __init__(
+        self, embed_dim: int, num_heads: int, hidden_dim: int, dropout: float, activation: str = "gelu"
+    ):
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dim)
         self.attention = Attention(embed_dim, num_heads, dropout)
         self.norm2 = nn.LayerNorm(embed_dim)
-        self.mlp = MLP(embed_dim, hidden_dim, dropout)
+        self.mlp = MLP(embed_dim, hidden_dim, dropout, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))

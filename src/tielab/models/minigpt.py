@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tielab.models.blocks import Block
+from tielab.models.blocks import ACTIVATIONS, Block
 from tielab.models.ends import LowRankMap, Rotation, SquareMap, build_head_map
 from tielab.models.tying import TiedHead
 
@@ -44,9 +44,11 @@ class MiniGPT(nn.Module):
         embed_init_std: of the entries of looked-up vectors; None: init_std.
         head_init_std: of the entries of an untied head's vectors; None: init_std.
         untie_at: share of the training after which a tied model is split; the training does it.
+        activation: of the MLPs: ``gelu``, or ``gelu_tanh``, the approximation of GPT-2's own code.
 
     Raises:
-        ValueError: embed_dim is not a multiple of num_heads, or parts of a scheme exclude each other.
+        ValueError: embed_dim is not a multiple of num_heads, there is no such activation, or parts of a
+            scheme exclude each other.
     """
 
     row_of_id: Tensor | None
@@ -76,6 +78,7 @@ class MiniGPT(nn.Module):
         embed_init_std: float | None = None,
         head_init_std: float | None = None,
         untie_at: float | None = None,
+        activation: str = "gelu",
     ):
         super().__init__()
         if embed_dim % num_heads:
@@ -83,6 +86,8 @@ class MiniGPT(nn.Module):
                 f"embed_dim {embed_dim} cannot be split over {num_heads} heads; "
                 f"choose a multiple of {num_heads}"
             )
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation {activation} is not one of {', '.join(ACTIVATIONS)}")
         if head_map_penalty and head_map != "linear":
             raise ValueError(f"head_map_penalty {head_map_penalty} needs a linear head_map, found {head_map}")
         self.vocab_size = vocab_size
@@ -107,7 +112,7 @@ class MiniGPT(nn.Module):
         self.embed_up = embed_up or nn.Identity()
         self.position_embed = nn.Embedding(block_size, embed_dim)
         self.blocks = nn.ModuleList(
-            Block(embed_dim, num_heads, hidden_dim, dropout) for _ in range(num_layers)
+            Block(embed_dim, num_heads, hidden_dim, dropout, activation) for _ in range(num_layers)
         )
         self.final_norm = nn.LayerNorm(embed_dim)
         self.head_map = build_head_map(

@@ -22,6 +22,7 @@ MUST_MATCH = (
     "data.corpus_hash",
     "data.tokenizer_hash",
     "body_hash",
+    "init.files",
     "batch_hash",
     "tokens_seen",
     "num_steps",

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from itertools import accumulate
 from typing import Any
 
-from tielab.config import PROVENANCE_KEYS, RATE_KEY, RUN_ONLY_KEYS, SCHEME_KEYS
+from tielab.config import LATER_DEFAULTS, PROVENANCE_KEYS, RATE_KEY, RUN_ONLY_KEYS, SCHEME_KEYS
 from tielab.record import Record
 from tielab.report.pairing import lookup
 
@@ -41,13 +41,18 @@ def setting_of(record: Record) -> Setting:
 
     A vocabulary size left to the tokenizer (null) is the one that came out of the data. Values that were
     solved for are the ones they were solved from. A learning rate that was chosen for the arm is ``tuned``.
+    A later key at its default is left out, as in an older run.
     """
     left_out = (*SCHEME_KEYS, *SEED_KEYS, *RUN_ONLY_KEYS, *FOLLOWING_KEYS, *PROVENANCE_KEYS)
     left_out += watching_callbacks(record)
     values = flat(record.config) | (lookup(record, "matching.requested") or {})
     if rate_was_tuned(record):
         values[RATE_KEY] = TUNED
-    setting = {key: value for key, value in values.items() if not below(key, left_out)}
+    setting = {
+        key: value
+        for key, value in values.items()
+        if not below(key, left_out) and not (key in LATER_DEFAULTS and value == LATER_DEFAULTS[key])
+    }
     if setting.get(VOCAB_KEY) is None:
         setting[VOCAB_KEY] = record.data.get("vocab_size")
     return setting

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from tielab.config import yaml_text
+from tielab.config import LATER_DEFAULTS, yaml_text
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT, named_generator
 from tielab.models.sharding import is_sharded, shard
@@ -274,9 +274,10 @@ def _moved(state: Any, old: str, new: str) -> Any:
 
 def check_identity(saved: dict[str, Any], asked: dict[str, Any]) -> None:
     """Raise RequestError, naming both values, where a checkpoint and the model asked for differ."""
-    for key, value in asked.items():
-        if saved.get(key) != value:
+    for key in [*asked, *(later for later in LATER_DEFAULTS if later in saved and later not in asked)]:
+        found, value = (values.get(key, LATER_DEFAULTS.get(key)) for values in (saved, asked))
+        if found != value:
             raise RequestError(
-                f"the checkpoint was trained with {key}={yaml_text(saved.get(key))}, this run asks for "
-                f"{key}={yaml_text(value)}; set {key}={yaml_text(saved.get(key))} or train anew"
+                f"the checkpoint was trained with {key}={yaml_text(found)}, this run asks for "
+                f"{key}={yaml_text(value)}; set {key}={yaml_text(found)} or train anew"
             )
