@@ -17,6 +17,7 @@ COMMANDS = {
     "rerun": "rerun",
     "sample": "sample",
     "align": "align",
+    "inspect": "inspect",
 }
 """Each command with its module in ``tielab.commands``, whose ``command`` it is."""
 
@@ -53,6 +54,7 @@ def main() -> None:
     tielab rerun RUN                             repeat a run, say what differs
     tielab sample RUN --prompt "The city"        text from a trained model
     tielab align SWEEP                           does the tied matrix resemble the input or the output one
+    tielab inspect PATH                          is a model tied: in its file, in its config, on loading
     """
 
 
