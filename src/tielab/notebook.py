@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tielab.config import new_stamp, plain, register, yaml_text
 from tielab.errors import RequestError
 from tielab.explain import explain
-from tielab.folder import give_back, reserve, shown
+from tielab.folder import give_back, quoted, reserve, shown
 from tielab.record import LAST_CHECKPOINT, METRICS_NAME, Record
 from tielab.request import checked
 from tielab.run import run_folder
@@ -181,6 +181,9 @@ def train(
         record = run_folder(folder)
     except RequestError:
         give_back(folder)
+        raise
+    except KeyboardInterrupt:
+        print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
         raise
     if not record.finished and not record.diverged:
         error = record.error or {"type": record.status, "message": "no reason given"}

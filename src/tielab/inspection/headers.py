@@ -157,7 +157,7 @@ def _tensor(name: str, entry: Any, path: Path, data: int, size: int) -> Tensor:
         numbers = [*shape, begin, end]
     except (KeyError, TypeError, ValueError):
         raise _damaged(path, f"{name} has no dtype, shape and data_offsets") from None
-    if dtype not in BITS:
+    if not isinstance(dtype, str) or dtype not in BITS:
         raise RequestError(f"{path}: {name} has dtype {dtype}, known are {', '.join(BITS)}")
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise _damaged(path, f"{name} has shape {shape} at bytes {begin} to {end}")

@@ -76,7 +76,10 @@ def inspect(path: Path) -> Inspection:
     """
     weights = read_weights(path)
     config = read_config(path if path.is_dir() else path.parent)
-    roles = find_roles(weights.tensors.values(), config.vocab_size if config else None)
+    try:
+        roles = find_roles(weights.tensors.values(), config.vocab_size if config else None)
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
     in_file, num_compared = _compare(roles)
     on_load = loaded(in_file, config)
     tied = in_file.is_tied if on_load.tied is None else on_load.tied

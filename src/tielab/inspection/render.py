@@ -55,7 +55,7 @@ def _print(page: Page, console: Any) -> None:
         table.add_row(Text(label, style="dim"), Text(printable(text), overflow="fold"))
     console.print(table)
     if page.warning:
-        console.print(Text(f"File and config disagree: {printable(page.warning)}", style="bold red"))
+        console.print(Text(f"DISAGREE: {printable(page.warning)}", style="bold red"))
     if page.sentence:
         console.print(Text(printable(page.sentence), style="bold"))
     for note in page.notes:
@@ -92,10 +92,8 @@ def page_of(found: Inspection) -> Page:
 
 def _matrix(tensor: Tensor, total: int) -> str:
     shape = " x ".join(f"{size:,}" for size in tensor.shape)
-    share = 100 * tensor.num_elements / total
-    return (
-        f"{tensor.name}  {shape} {tensor.dtype}, {share:.1f} % of the parameters, {_size(tensor.num_bytes)}"
-    )
+    share = f"{100 * tensor.num_elements / total:.1f} % of the parameters"
+    return f"{tensor.name}: {shape} {tensor.dtype}, {share}, {_size(tensor.num_bytes)}"
 
 
 def _in_file(found: Inspection) -> str:
@@ -154,11 +152,12 @@ def page_of_run(found: RunInspection) -> Page:
         ("in the config", f"{'tied' if record.tied else 'untied'} (model.tied)"),
         ("in training", observed if split is None else f"split after {split:g} of the steps"),
     ]
-    warning = f"asked for was {'one matrix' if record.tied else 'two'}, found were {observed}"
+    one, two = "was one matrix", "were two matrices"
+    asked, instead = (one, two) if record.tied else (two, one)
     return Page(
         title=f"{found.path}: run {record.run_id}, {record.status}, {total:,} parameters",
         facts=facts,
-        warning=warning if found.disagrees else "",
+        warning=f"asked for {asked}, found {instead}" if found.disagrees else "",
         sentence=other_choice(found.tied, found.matrix_size, total, None),
         notes=[f"from {RECORD_NAME}; the weights were not read"],
     )
