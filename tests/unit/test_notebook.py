@@ -1,10 +1,14 @@
 """Runs from Python are the runs of the command line: same config, same weights, same table."""
 
 import asyncio
+import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
+import threading
+import time
 import tomllib
 from html.parser import HTMLParser
 
@@ -134,6 +138,23 @@ def test_trains_beside_an_event_loop_and_off_the_main_thread(data, output_dir, r
         return await asyncio.to_thread(run_tiny, data, output_dir, tied=True)
 
     assert asyncio.run(cell()).record.weights_hash == runs[0].record.weights_hash
+
+
+def test_interrupted_training_leaves_a_checkpoint(data, tmp_path, capsys):
+    """As when a notebook's cell is stopped."""
+
+    def stop():
+        while not any(file.read_text().count("\n") > 2 for file in tmp_path.glob("runs/*/metrics.csv")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        train_model(nano(data), data, tokens=10**8, output_dir=tmp_path, overrides=ONE_THREAD, progress=False)
+    (folder,) = tmp_path.glob("runs/*")
+    assert read_record(folder).status == "interrupted"
+    assert (folder / "checkpoints" / "last.ckpt").is_file()
+    assert f"to go on: tielab resume {folder}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

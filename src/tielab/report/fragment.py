@@ -17,7 +17,7 @@ def fragment(comparison: Comparison) -> str:
         columns = [column for column in columns_of(comparison) if column.kind != "check"]
         parts += [_list(comparison.verdicts), _table(columns), _small(legend(comparison, "bold"))]
     if comparison.notes:
-        parts.append(f"<details><summary>Notes</summary>{_list(comparison.notes)}</details>")
+        parts.append(f"<details open><summary>Notes</summary>{_list(comparison.notes)}</details>")
     return "\n".join(parts)
 
 
