@@ -19,6 +19,7 @@ COMMANDS = {
     "align": "align",
     "export": "export",
     "import": "import_",
+    "inspect": "inspect",
 }
 """Each command with its module in ``tielab.commands``, whose ``command`` it is."""
 
@@ -55,6 +56,7 @@ def main() -> None:
     tielab rerun RUN                             repeat a run, say what differs
     tielab sample RUN --prompt "The city"        text from a trained model
     tielab align SWEEP                           does the tied matrix resemble the input or the output one
+    tielab inspect PATH                          is a model tied: in its file, in its config, on loading
     """
 
 

@@ -168,8 +168,13 @@ def _list_groups(config_dir: Path | None) -> str:
     return "\n".join(lines)
 
 
-# One per process that composes: twenty launches in one second must not share a folder.
-STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
+def new_stamp() -> str:
+    """A name for a folder that sorts by the time; twenty in one second are all different."""
+    return f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
+
+
+STAMP = new_stamp()
+"""One per process that composes for Hydra."""
 
 
 def threads_per_process(num_processes: int, parallel_jobs: int = 1) -> int:

@@ -65,6 +65,13 @@ def reserve(config: dict[str, Any], folder: Path) -> None:
         raise
 
 
+def give_back(folder: Path) -> None:
+    """Undo ``reserve`` of a run that was refused before it began; one that has begun is left alone."""
+    if not (folder / RECORD_NAME).exists():
+        (folder / RUN_CONFIG_NAME).unlink()
+        remove_empty(folder)
+
+
 def run_yaml(config: dict[str, Any]) -> str:
     """The config as a primary Hydra config that refuses typos and takes overrides and sweeps."""
     defaults = [SCHEMA_NAME, LAYOUT_NAME, "_self_", *({group: None} for group in RERUN_GROUPS)]

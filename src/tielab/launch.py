@@ -26,6 +26,7 @@ from tielab.errors import FINISHED, INTERRUPTED, REFUSED, RequestError
 from tielab.explain import explain
 from tielab.folder import (
     differences,
+    give_back,
     quoted,
     read_run_config,
     remove_empty,
@@ -94,9 +95,8 @@ def _run_single(cfg: DictConfig, hydra_config: Any, folder: Path) -> Record:
     try:
         return run_single(folder, rerun_of(hydra_config))
     except RequestError:
-        if found is None and not (folder / RECORD_NAME).exists():  # it was refused before it began
-            (folder / RUN_CONFIG_NAME).unlink()
-            remove_empty(folder)
+        if found is None:
+            give_back(folder)
         raise
 
 

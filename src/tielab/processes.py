@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -180,12 +181,24 @@ def _fork(folder: Path, environment: dict[str, str]) -> Child:
     multiprocessing.resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        process.start()
+        with _main_module_unseen():
+            process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     assert process.pid is not None
     pid = process.pid
     return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
+
+
+@contextlib.contextmanager
+def _main_module_unseen() -> Iterator[None]:
+    """Keep a new process from importing the program that starts it, which would begin anew there."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _forked(folder: Path, environment: dict[str, str], current: Path) -> None:

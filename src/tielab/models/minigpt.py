@@ -4,6 +4,8 @@ B batch, T positions, D width (embed_dim), V vocabulary (vocab_size), L blocks, 
 """
 
 import hashlib
+import inspect
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +55,8 @@ class MiniGPT(nn.Module):
 
     row_of_id: Tensor | None
     """(V,): the row in which an id is looked up; None: its own."""
+    arguments: dict[str, Any]
+    """What this model was built with, by name."""
 
     def __init__(
         self,
@@ -80,7 +84,9 @@ class MiniGPT(nn.Module):
         untie_at: float | None = None,
         activation: str = "gelu",
     ):
+        given = dict(locals())
         super().__init__()
+        self.arguments = {name: given[name] for name in inspect.signature(MiniGPT).parameters}
         if embed_dim % num_heads:
             raise ValueError(
                 f"embed_dim {embed_dim} cannot be split over {num_heads} heads; "

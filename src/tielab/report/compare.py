@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """The table in full precision, and what a reader must know beside it."""
+    """The table in full precision, and what a reader must know beside it; it shows itself."""
 
     table: "pd.DataFrame"
     """As ``table_of`` says."""
@@ -61,6 +61,20 @@ class Comparison:
     """The dotted keys that are equal in all runs, with their values."""
     runs: list[tuple[CollectedRun, dict[str, Any]]]
     """Every run that gives a number, once, with the values of its setting columns."""
+
+    def __repr__(self) -> str:
+        from tielab.report.render import to_plain
+
+        return to_plain(self).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from tielab.report.fragment import fragment
+
+        return fragment(self)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A copy of the table in full precision."""
+        return self.table.copy()
 
 
 def compare(collected: Collected, baseline: str | None = None) -> Comparison:
