@@ -36,6 +36,7 @@ from tielab.record import (
     write_atomic,
     write_record,
 )
+from tielab.tracking.local import LocalLogger
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.rank import is_global_rank_zero
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
@@ -62,6 +63,7 @@ class Fit:
         self._started = time.monotonic()
         self._places = (folder, Path(config["output_dir"]))
         self.wandb_logger: WandbLogger | None = None
+        self.local_loggers: list[LocalLogger] = []
         self.diagnostics: list[Diagnostic] = []
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
@@ -194,6 +196,8 @@ class Fit:
             )
             if isinstance(logger, WandbLogger):
                 self.wandb_logger = logger
+            elif isinstance(logger, LocalLogger):
+                self.local_loggers.append(logger)
             loggers.append(logger)
         return loggers
 
