@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import shutil
 import time
 from dataclasses import asdict
@@ -49,6 +50,8 @@ log = logging.getLogger("tielab")
 
 WARMUP_STEPS = 10
 """Left out of the throughput."""
+AGENT_SWEEP = "WANDB_SWEEP_ID"
+"""Set by ``wandb agent``, whose jobs are single runs here."""
 
 
 class DivergedError(RuntimeError):
@@ -189,7 +192,7 @@ class Fit:
                 self._places,
                 run_id=record.run_id,
                 name=record.run_id,
-                group=record.sweep,
+                group=record.sweep or os.environ.get(AGENT_SWEEP),
                 job_type="tied" if record.tied else "untied",
                 config={**self.config, "model": observed},
                 resumed=taken_up,

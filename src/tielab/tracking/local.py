@@ -20,19 +20,21 @@ class LocalLogger(Logger):
     Args:
         folder: Where the viewer looks, for all runs together.
         run_id: Names the run there.
+        group: The sweep, if it is a job of one.
         resumed: Go on with the run of that id. Its first new row replaces what was logged from that step
             on: those steps are about to be repeated.
 
     Raises:
-        RequestError: the run's id leads out of the folder.
+        RequestError: the names of run and group lead out of the folder.
     """
 
-    def __init__(self, folder: Path, run_id: str, *, resumed: bool) -> None:
+    def __init__(self, folder: Path, run_id: str, group: str | None, *, resumed: bool) -> None:
         super().__init__()
-        self.folder, self.run_id, self.resumed = folder, run_id, resumed
+        self.folder, self.run_id, self.group, self.resumed = folder, run_id, group, resumed
+        self.place = folder / (group or "") / run_id
         self.is_open = False
-        if Path(run_id).name != run_id or not is_within(folder / run_id, [folder]):
-            raise RequestError(f"run id {run_id!r} is no name of a folder in {folder}; start a new run")
+        if "/" in f"{group}{run_id}" or not is_within(self.place, [folder]):
+            raise RequestError(f"a run {run_id!r} of {group!r} has no place in {folder}; start a new run")
         if is_global_rank_zero():
             self.prepare()
 

@@ -21,13 +21,13 @@ HPARAM_METRICS = ("val/bits_per_byte", "val/perplexity", "train/loss", "tokens_p
 
 
 class TensorBoardLogger(LocalLogger):
-    """Event files in ``<save_dir>/tensorboard/<run_id>``, with the metric names of ``metrics.csv``.
+    """Event files in ``<save_dir>/tensorboard/<group>/<run_id>``, with the metric names of ``metrics.csv``.
 
     The step of TensorBoard is a whole number and the only axis on which it lays runs over each other. It is
     given the training tokens: runs of different batch sizes are then compared as in W&B and in the report.
 
     Args:
-        group: The sweep; one of the hyper-parameters.
+        group: The sweep: TensorBoard groups runs by their folders alone. None: there is no such folder.
         config: Resolved and nested.
     """
 
@@ -42,10 +42,10 @@ class TensorBoardLogger(LocalLogger):
         config: dict[str, Any],
         resumed: bool = False,
     ) -> None:
-        self._hyper_parameters = hyper_parameters(config, group)
+        self._hyper_parameters = hyper_parameters(config)
         self._tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
         self._writer: SummaryWriter | None = None
-        super().__init__(Path(save_dir, "tensorboard"), run_id, resumed=resumed)
+        super().__init__(Path(save_dir, "tensorboard"), run_id, group, resumed=resumed)
 
     def prepare(self) -> None:
         """Raise ImportError if tensorboard is missing or broken."""
@@ -57,7 +57,7 @@ class TensorBoardLogger(LocalLogger):
         from torch.utils.tensorboard.summary import hparams
 
         purge = first_step * self._tokens_per_step if self.resumed else None
-        self._writer = SummaryWriter(str(self.folder / self.run_id), purge_step=purge)
+        self._writer = SummaryWriter(str(self.place), purge_step=purge)
         experiment, session_start, _ = hparams(  # type: ignore[no-untyped-call]
             self._hyper_parameters, dict.fromkeys(HPARAM_METRICS, 0.0)
         )
@@ -81,7 +81,7 @@ class TensorBoardLogger(LocalLogger):
 
     def hint(self) -> str:
         """One line: the command that shows the runs of this folder."""
-        return f"TensorBoard: view with `tensorboard --logdir {quoted(self.folder.resolve())}`"
+        return f"TensorBoard: view with `tensorboard --logdir {quoted(self.place.parent.resolve())}`"
 
     def _add(self, summary: Any) -> None:
         assert self._writer is not None
@@ -89,8 +89,8 @@ class TensorBoardLogger(LocalLogger):
         self._writer.file_writer.add_summary(summary)
 
 
-def hyper_parameters(config: dict[str, Any], group: str | None) -> dict[str, Any]:
-    """What tells the runs of most sweeps apart, by the names that the run table of W&B has."""
+def hyper_parameters(config: dict[str, Any]) -> dict[str, Any]:
+    """What tells the runs of most sweeps apart: five, since the HParams tab shows no more at first."""
     model = config["model"]
     return {
         "arm": arm_name(config),
@@ -98,7 +98,6 @@ def hyper_parameters(config: dict[str, Any], group: str | None) -> dict[str, Any
         "width": model["embed_dim"],
         "seed": config["seed"],
         "learning_rate": config["optimizer"]["learning_rate"],
-        "sweep": group,
     }
 
 

@@ -47,11 +47,11 @@ class TrackioLogger(LocalLogger):
         config: dict[str, Any],
         resumed: bool = False,
     ) -> None:
-        self.project, self._group = project, group
+        self.project = project
         self._config = {"job_type": job_type, **config, **flat_config(config)}
         self._num_rows = 0
         self._run: Run | None = None
-        super().__init__(Path(save_dir, "trackio"), run_id, resumed=resumed)
+        super().__init__(Path(save_dir, "trackio"), run_id, group, resumed=resumed)
 
     def prepare(self) -> None:
         """Import trackio for this folder."""
@@ -60,9 +60,7 @@ class TrackioLogger(LocalLogger):
         from trackio.utils import TRACKIO_DIR, canonical_project_name
 
         if self.folder.resolve() != TRACKIO_DIR.resolve():
-            raise RequestError(
-                f"trackio writes to {TRACKIO_DIR} until this process ends; keep to that folder"
-            )
+            raise RequestError(f"trackio keeps to {TRACKIO_DIR} until this process ends; start another one")
         if canonical_project_name(self.project) != self.project:
             raise RequestError(
                 f"logger.trackio.project={self.project} is taken by no file: use letters, digits, - and _"
@@ -87,7 +85,7 @@ class TrackioLogger(LocalLogger):
             client=None,
             name=self.run_id,
             run_id=self.run_id,
-            group=self._group,
+            group=self.group,
             config=self._config,
         )
 
