@@ -18,7 +18,7 @@ from tielab.tracking.wandb import finish_wandb
 
 SECONDS = 60
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-AWAITED = ["Runs [2 items]", "val/bits", "[x: tokens]", "tied-1"]
+AWAITED = ["[2 items]", "val/bits", "[x: tokens]", "tied-1"]
 
 
 def screen(command: list[str], awaited: list[str]) -> str:
