@@ -4,6 +4,7 @@ Imports no torch, so that a wrong request costs no start-up.
 """
 
 import functools
+import importlib.util
 import itertools
 import json
 import math
@@ -41,6 +42,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_strides(config["data"])
     _check_sharding(config["trainer"], config["model"])
     _check_diagnostics(config)
+    _check_loggers(config["logger"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
     _check_matching(config)
     _check_study(config["study"])
@@ -252,6 +254,22 @@ def _check_diagnostics(config: dict[str, Any]) -> None:
             f"matching=time measures bare training, and callbacks.{name} would take time that it does not "
             "see; use callbacks=default or matching=flops"
         )
+
+
+LOGGER_EXTRAS = {
+    "tielab.tracking.tensorboard.TensorBoardLogger": "tensorboard",
+    "tielab.tracking.trackio.TrackioLogger": "trackio",
+}
+"""Loggers that need a package which is not always there; the extra has its name."""
+
+
+def _check_loggers(loggers: dict[str, Any]) -> None:
+    for name, node in loggers.items():
+        extra = LOGGER_EXTRAS.get(str(node.get("_target_"))) if isinstance(node, dict) else None
+        if extra is not None and importlib.util.find_spec(extra) is None:
+            raise RequestError(
+                f"logger.{name} needs the extra: pip install 'tielab[{extra}]'; or drop it, ~logger.{name}"
+            )
 
 
 def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -> None:

@@ -237,6 +237,8 @@ LINKS = {
     "data.stride": "data.block_size",
     "data.eval_stride": "data.block_size",
     "logger.wandb.save_dir": "output_dir",
+    "logger.tensorboard.save_dir": "output_dir",
+    "logger.trackio.save_dir": "output_dir",
 }
 """Keys that follow another one unless they are set themselves.
 

@@ -127,6 +127,12 @@ def _describe(error: BaseException) -> dict[str, str]:
 
 
 def _finish_loggers(fit: "Fit | None", record: Record, status: int) -> None:
+    for local in fit.local_loggers if fit is not None else ():
+        try:
+            local.finish(status)
+            log.info(local.hint())
+        except Exception as error:  # a viewer's, which must not cost a finished run its status
+            log.warning("%s not closed: %s", type(local).__name__, " ".join(str(error).split()))
     logger = fit.wandb_logger if fit is not None else None
     finish_wandb(logger, status, record_summary(record))
     if logger is not None and os.environ.get("WANDB_MODE") == "offline":

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import shutil
 import time
 from dataclasses import asdict
@@ -37,6 +38,7 @@ from tielab.record import (
     write_atomic,
     write_record,
 )
+from tielab.tracking.local import LocalLogger
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.rank import is_global_rank_zero
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
@@ -49,6 +51,8 @@ log = logging.getLogger("tielab")
 
 WARMUP_STEPS = 10
 """Left out of the throughput."""
+AGENT_SWEEP = "WANDB_SWEEP_ID"
+"""Set by ``wandb agent``, whose jobs are single runs here."""
 
 
 class DivergedError(RuntimeError):
@@ -63,6 +67,7 @@ class Fit:
         self._started = time.monotonic()
         self._places = (folder, Path(config["output_dir"]))
         self.wandb_logger: WandbLogger | None = None
+        self.local_loggers: list[LocalLogger] = []
         self.diagnostics: list[Diagnostic] = []
         torch.set_num_threads(config["trainer"]["num_threads"])
         self.prepared = self._prepare()
@@ -200,13 +205,15 @@ class Fit:
                 self._places,
                 run_id=record.run_id,
                 name=record.run_id,
-                group=record.sweep,
+                group=record.sweep or os.environ.get(AGENT_SWEEP),
                 job_type="tied" if record.tied else "untied",
                 config={**self.config, "model": observed},
                 resumed=taken_up,
             )
             if isinstance(logger, WandbLogger):
                 self.wandb_logger = logger
+            elif isinstance(logger, LocalLogger):
+                self.local_loggers.append(logger)
             loggers.append(logger)
         return loggers
 

@@ -33,6 +33,8 @@ PORTABLE_VALUES = {
     "output_dir": "outputs",
     "data.cache_dir": ".cache/tielab",
     "logger.wandb.save_dir": "outputs",
+    "logger.tensorboard.save_dir": "outputs",
+    "logger.trackio.save_dir": "outputs",
     "resume_from": None,
 }
 """Keys that lead into one machine's folders, with what a published run has there; none changes a result."""

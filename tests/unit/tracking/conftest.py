@@ -1,4 +1,4 @@
-"""A W&B that knows only this test's folder."""
+"""A W&B that knows only this test's folder, and a sweep that every local viewer shows."""
 
 import os
 from collections.abc import Iterator
@@ -7,6 +7,8 @@ from unittest import mock
 
 import pytest
 import wandb
+
+from running import ROOT
 
 
 @pytest.fixture
@@ -29,3 +31,18 @@ def wandb_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         if wandb.run is not None:
             wandb.run.finish()
         wandb.teardown()
+
+
+@pytest.fixture(scope="session")
+def viewed_sweep(tiny: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tied and an untied run with both local loggers; its ``outputs`` have their files."""
+    from tielab import launch
+
+    folder = tmp_path_factory.mktemp("viewed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("sys.argv", ["train.py"])
+        arguments = ["-m", *tiny, "logger=[tensorboard,trackio]", "model.tied=true,false"]
+        status = launch.main(ROOT / "conf", [*arguments, "trainer.log_every_n_steps=8"])
+    assert status == 0
+    return folder
