@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
@@ -62,6 +62,10 @@ RUN_ONLY_KEYS = (
 
 PROVENANCE_KEYS = ("matching", "study")
 """Keys that say how values were chosen. The values are computed with, these are not."""
+
+LATER_KEYS: dict[str, Any] = {"data.text_key": "text", "data.url": None}
+"""Keys that earlier runs lack, with the value that means what those did: with it they are no part of what a
+run computes, so that a run has the hash it always had."""
 
 PLACEMENT_KEYS = (
     "trainer.accelerator",
@@ -184,12 +188,17 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def computed(config: dict[str, Any]) -> dict[str, Any]:
-    """What a run computes: every dotted key with its value, minus run-only and provenance keys."""
+    """What a run computes: every dotted key with its value, minus run-only and provenance keys.
+
+    Later keys count where they say something else than earlier runs did.
+    """
 
     def flat(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in node.items():
             key = f"{prefix}{name}"
             if key in RUN_ONLY_KEYS or key in PROVENANCE_KEYS:
+                continue
+            if key in LATER_KEYS and value == LATER_KEYS[key]:
                 continue
             if isinstance(value, dict) and value:
                 yield from flat(value, f"{key}.")
@@ -276,9 +285,14 @@ def known_keys(schema: Any = Config, prefix: str = "") -> list[str]:
     keys = []
     for name, kind in get_type_hints(schema).items():
         keys.append(f"{prefix}{name}")
-        if is_dataclass(kind):
-            keys += known_keys(kind, f"{prefix}{name}.")
+        if (section := section_of(kind)) is not None:
+            keys += known_keys(section, f"{prefix}{name}.")
     return keys
+
+
+def section_of(kind: Any) -> Any:
+    """The dataclass that a type hint of the schema names, alone or as ``Section | None``; else None."""
+    return next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
 
 
 GROUPS = ("tying", "width", "vocab", "experiments")
