@@ -199,9 +199,7 @@ def _check_url(data: dict[str, Any]) -> None:
     if not re.match(r"https?://[^\s/]+/\S", url["address"]):
         raise RequestError(f"data.url.address={url['address']} is no address of a file; give http(s)://...")
     if url["sha256"] is not None and not re.fullmatch("[0-9a-f]{64}", url["sha256"]):
-        raise RequestError(
-            f"data.url.sha256={url['sha256']} is no hash; give the 64 hex digits of sha256sum"
-        )
+        raise RequestError(f"data.url.sha256={url['sha256']} is no hash; give the 64 hex digits of sha256sum")
 
 
 def _check_strides(data: dict[str, Any]) -> None:
