@@ -177,7 +177,7 @@ def check_places(config: dict[str, Any], path: Path, overridden: set[str]) -> No
 def check_address(data_config: dict[str, Any], path: Path) -> None:
     """Refuse to download what a config names, unless it has been downloaded here before."""
     url = data_config.get("url")
-    if url is None:
+    if url is None or url["address"] is None:
         return
     from tielab.data.download import place_of
 
