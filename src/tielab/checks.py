@@ -9,12 +9,12 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, lookup, suggest_key
+from tielab.config import FSDP_PRECISIONS, PRECISIONS, STRATEGIES, lookup, section_of, suggest_key
 from tielab.errors import RequestError
 from tielab.exchange.init_checks import check_init, check_tie, check_vocabulary
 from tielab.schema import Config
@@ -53,8 +53,9 @@ def check_config(config: dict[str, Any]) -> None:
 def _unknown_keys(config: dict[str, Any], schema: Any, prefix: str = "") -> Iterator[str]:
     """Keys that no schema declares; Hydra lets ``+key=value`` add them."""
     for name, kind in get_type_hints(schema).items():
-        if is_dataclass(kind):
-            yield from _unknown_keys(config[name], kind, f"{prefix}{name}.")
+        section = section_of(kind)
+        if section is not None and config[name] is not None:
+            yield from _unknown_keys(config[name], section, f"{prefix}{name}.")
     yield from (f"{prefix}{name}" for name in config if name not in get_type_hints(schema))
 
 
@@ -163,6 +164,9 @@ def _check_data(data: dict[str, Any]) -> None:
     tokenizer = data["tokenizer"]
     if data["corpus"] == "text" and not data["paths"]:
         raise RequestError("data=text needs files: add data.paths=[FILE,FOLDER,'GLOB',...]")
+    if not data["text_key"]:
+        raise RequestError("data.text_key is empty; name the key or column that holds the text of a row")
+    _check_url(data)
     if data["corpus"] != "text" and (data["paths"] or data["document"]):
         raise RequestError(
             f"data.paths and data.document belong to data=text, found corpus {data['corpus']}; "
@@ -191,6 +195,22 @@ def _check_data(data: dict[str, Any]) -> None:
                 f"data.{key}={data[key]} would skip tokens: it must not exceed "
                 f"data.block_size={data['block_size']}"
             )
+
+
+def _check_url(data: dict[str, Any]) -> None:
+    url = data["url"]
+    if (data["corpus"] == "url") != (url is not None):
+        raise RequestError(
+            f"data.url belongs to data=url, found corpus {data['corpus']} and url {url}; ask with data=url"
+        )
+    if url is None:
+        return
+    if url["address"] is None:
+        raise RequestError("data=url needs a file: add data.url.address=https://... and data.url.sha256=...")
+    if not re.match(r"https?://[^\s/]+/\S", url["address"]):
+        raise RequestError(f"data.url.address={url['address']} is no address of a file; give http(s)://...")
+    if url["sha256"] is not None and not re.fullmatch("[0-9a-f]{64}", url["sha256"]):
+        raise RequestError(f"data.url.sha256={url['sha256']} is no hash; give the 64 hex digits of sha256sum")
 
 
 def _check_strides(data: dict[str, Any]) -> None:

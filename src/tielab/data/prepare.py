@@ -21,16 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
-from tielab.data.corpus import (
-    SPLITS,
-    Source,
-    find_source,
-    fingerprint,
-    read_documents,
-    read_files,
-    split_documents,
-    with_document_ends,
-)
+from tielab.data.corpus import SPLITS, Source, find_source, split_documents
+from tielab.data.encode import describe, write_splits
+from tielab.data.progress import followed
+from tielab.data.remembered import remembered
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
 from tielab.errors import RequestError
 from tielab.slots import alone
@@ -62,7 +56,7 @@ class TokenSplit:
     def first(self, num_tokens: int, tokenizer: Tokenizer) -> "TokenSplit":
         """The first ``num_tokens`` tokens as a split of their own."""
         tokens = self.tokens[:num_tokens]
-        described = _describe(tokenizer, tokens)
+        described = describe(tokenizer, tokens)
         return TokenSplit(tokens=tokens, num_documents=None, num_scored_words=None, **described)
 
     def summary(self) -> dict[str, Any]:
@@ -107,7 +101,6 @@ class _Request:
     """What an entry is made from."""
 
     source: Source
-    contents: list[bytes]
     corpus_hash: str
     tokenizer_config: dict[str, Any]
 
@@ -125,8 +118,7 @@ def prepare(data_config: dict[str, Any]) -> Prepared:
         RequestError: text or tokenizer cannot be had as asked, or the cache cannot be written.
     """
     source = find_source(data_config)
-    contents = read_files(source)
-    request = _Request(source, contents, fingerprint(source, contents), data_config["tokenizer"])
+    request = _Request(source, source.fingerprint(), data_config["tokenizer"])
     cache_dir = Path(data_config["cache_dir"]).expanduser()
     entry = cache_dir / _entry_name(request)
     prepared = _load(entry)
@@ -209,19 +201,9 @@ def _build(entry: Path, request: _Request) -> None:
 
 def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
     """Fill a folder with an entry's files and return its meta data."""
-    documents = split_documents(request.source, read_documents(request.source, request.contents))
-    texts = {name: with_document_ends(documents[name]) for name in SPLITS}
-    tokenizer = build_tokenizer(request.tokenizer_config, texts["train"])
+    tokenizer = _tokenizer_for(request)
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
-    splits = {}
-    for name in SPLITS:
-        tokens = _encode(tokenizer, texts[name], name)
-        (folder / f"{name}.bin").write_bytes(tokens.astype(dtype).tobytes())
-        splits[name] = {
-            "num_documents": len(texts[name]),
-            "num_scored_words": num_scored_words("".join(texts[name]), len(tokenizer.pieces[tokens[0]])),
-            **_describe(tokenizer, tokens),
-        }
+    splits = write_splits(folder, _read(request, f"tokenizing {request.label}"), tokenizer, dtype)
     (folder / TOKENIZER_NAME).write_text(tokenizer.to_json(), encoding="utf-8")
     meta = {
         "corpus": request.source.corpus,
@@ -236,48 +218,18 @@ def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
     return meta
 
 
-def _encode(tokenizer: Tokenizer, texts: list[str], split: str) -> npt.NDArray[np.int64]:
-    """The ids of a whole split, shape (num_tokens,).
-
-    Raises:
-        RequestError: a character has no id, or the ids do not give the text back.
-    """
-    try:
-        tokens = np.concatenate(tokenizer.encode_documents(texts))
-    except RequestError as error:
-        raise RequestError(f"{split} split: {error}") from None
-    assert tokens.size == 0 or tokens.max() < tokenizer.vocab_size, "an id outside the vocabulary"
-    text = "".join(texts).encode("utf-8")
-    if tokenizer.decode_bytes(tokens) != text:
-        raise RequestError(
-            f"{split} split: the tokenizer loses text ({len(text)} bytes in, "
-            f"{int(tokenizer.token_bytes[tokens].sum())} bytes out or other ones); choose a byte-level "
-            "tokenizer without normalizer, prefix space or stripping tokens"
-        )
-    return tokens
+def _tokenizer_for(request: _Request) -> Tokenizer:
+    documents = _read(request, f"reading for a tokenizer: {request.label}")
+    return build_tokenizer(request.tokenizer_config, (text for name, text in documents if name == "train"))
 
 
-def num_scored_words(text: str, num_first_bytes: int) -> int:
-    """Words of a text behind its first ``num_first_bytes`` bytes, as ``str.split`` separates them.
-
-    Those bytes are the first token, which is context only. A word that it cuts counts, so two
-    tokenizers may differ by the words that lie wholly in their first tokens, and by no other.
-    """
-    return len(text.encode("utf-8")[num_first_bytes:].decode("utf-8", errors="replace").split())
-
-
-def _describe(tokenizer: Tokenizer, tokens: npt.NDArray[Any]) -> dict[str, Any]:
-    num_bytes = tokenizer.token_bytes[tokens]
-    content = hashlib.sha256(tokens.astype("<i8").tobytes() + num_bytes.astype("<i8").tobytes())
-    return {
-        "num_tokens": len(tokens),
-        "num_bytes": int(num_bytes.sum()),
-        "content_hash": content.hexdigest(),
-    }
+def _read(request: _Request, label: str) -> Iterator[tuple[str, str]]:
+    source = request.source
+    return followed(split_documents(source), label, lambda: source.num_bytes_read, lambda: source.num_bytes)
 
 
 def _stamp(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": _file_hash(path)}
+    return {"size": path.stat().st_size, "sha256": remembered([path], "sha256", lambda: _file_hash(path))}
 
 
 def _seal(meta: dict[str, Any]) -> str:
@@ -285,7 +237,10 @@ def _seal(meta: dict[str, Any]) -> str:
 
 
 def _load(entry: Path) -> Prepared | None:
-    """A cache entry if it is there and every byte is as it was written, else None."""
+    """A cache entry if it is there and every byte is as it was written, else None.
+
+    Of files larger than 256 MiB the bytes are looked at once on this machine, then their time of change.
+    """
     try:
         sealed = json.loads((entry / META_NAME).read_text(encoding="utf-8"))
         meta = sealed["meta"]

@@ -8,7 +8,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,24 @@ class Tokenizer(ABC):
         return np.array([len(piece) for piece in self.pieces], dtype=np.int64)
 
     @cached_property
+    def _joined_pieces(self) -> tuple[npt.NDArray[np.uint8], Ids]:
+        """The bytes of all ids one after the other, and where those of each begin, shape (V,)."""
+        joined = np.frombuffer(b"".join(self.pieces), dtype=np.uint8)
+        return joined, np.cumsum(self.token_bytes) - self.token_bytes
+
+    @cached_property
     def hash(self) -> str:
         """Identity of the mapping: sha256 of its description."""
         return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
 
     def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
         """The bytes that ids stand for, joined."""
-        pieces = self.pieces
-        return b"".join([pieces[i] for i in np.asarray(ids).tolist()])
+        chosen = np.asarray(ids, dtype=np.int64)
+        lengths = self.token_bytes[chosen]
+        ends = np.cumsum(lengths)
+        joined, starts = self._joined_pieces
+        shifts = np.repeat(starts[chosen] - (ends - lengths), lengths)
+        return bytes(joined[np.arange(len(shifts)) + shifts])
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """The text of ids; bytes that are no UTF-8 (a cut character) become U+FFFD."""
@@ -98,6 +108,8 @@ class CharTokenizer(Tokenizer):
         self._ids[_code_points(characters)] = np.arange(first, first + len(characters))
 
     def encode(self, text: str) -> Ids:
+        if self.byte_fallback and not self.characters:
+            return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int64)
         points = _code_points(text)
         ids = self._ids[points].astype(np.int64)
         outside = ids < 0
@@ -197,8 +209,10 @@ def _spelled_bytes(token: str) -> bytes:
         ) from None
 
 
-def build_tokenizer(tokenizer_config: dict[str, Any], train_texts: Sequence[str]) -> Tokenizer:
+def build_tokenizer(tokenizer_config: dict[str, Any], train_texts: Iterable[str]) -> Tokenizer:
     """The tokenizer a config asks for, trained on ``train_texts`` alone if it is trained at all.
+
+    They are read once, and not kept: a BPE keeps each different word with its count.
 
     Raises:
         RequestError: the vocabulary size cannot be had, or the tokenizer file cannot be used.
@@ -213,7 +227,7 @@ def build_tokenizer(tokenizer_config: dict[str, Any], train_texts: Sequence[str]
     return _load_file(tokenizer_config["path"], vocab_size)
 
 
-def _train_char(train_texts: Sequence[str], vocab_size: int | None, byte_fallback: bool) -> CharTokenizer:
+def _train_char(train_texts: Iterable[str], vocab_size: int | None, byte_fallback: bool) -> CharTokenizer:
     """The most frequent characters; among equally frequent ones the lower code point first."""
     counts: Counter[str] = Counter()
     for text in train_texts:
@@ -238,7 +252,7 @@ def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
     return library
 
 
-def _train_bpe(train_texts: Sequence[str], vocab_size: int) -> LibraryTokenizer:
+def _train_bpe(train_texts: Iterable[str], vocab_size: int) -> LibraryTokenizer:
     library = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -246,7 +260,7 @@ def _train_bpe(train_texts: Sequence[str], vocab_size: int) -> LibraryTokenizer:
         special_tokens=[],
         show_progress=False,
     )
-    library.train_from_iterator(train_texts, trainer, length=len(train_texts))
+    library.train_from_iterator(train_texts, trainer)
     obtained = library.get_vocab_size()
     if obtained < vocab_size:
         raise RequestError(

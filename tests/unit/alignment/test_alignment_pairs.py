@@ -85,8 +85,8 @@ def texts(tmp_path, monkeypatch):
         folder = tmp_path / name
         folder.mkdir()
         data = {
-            "corpus": "text", "paths": [name], "document": None, "tokenizer": {}, "cache_dir": "cache",
-            "train_tokens": train_tokens,
+            "corpus": "text", "paths": [name], "document": None, "text_key": "text", "url": None,
+            "tokenizer": {}, "cache_dir": "cache", "train_tokens": train_tokens,
         }  # fmt: skip
         (folder / "run.yaml").write_text(json.dumps({"data": data}))
 

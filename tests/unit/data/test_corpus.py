@@ -8,33 +8,27 @@ from typing import Any
 
 import pytest
 
-from tielab.data.corpus import (
-    SPLITS,
-    Source,
-    find_source,
-    fingerprint,
-    read_documents,
-    read_files,
-    split_documents,
-)
+from tielab.data.corpus import SPLITS, CodeSource, find_source, split_documents
 from tielab.errors import RequestError
 
 MakeConfig = Callable[..., dict[str, Any]]
 
 
 def documents_of(config: dict[str, Any]) -> list[str]:
-    source = find_source(config)
-    return read_documents(source, read_files(source))
+    return list(find_source(config).documents())
 
 
 def fingerprint_of(config: dict[str, Any]) -> str:
-    source = find_source(config)
-    return fingerprint(source, read_files(source))
+    return find_source(config).fingerprint()
 
 
 def splits_of(config: dict[str, Any]) -> dict[str, list[str]]:
-    source = find_source(config)
-    return split_documents(source, read_documents(source, read_files(source)))
+    """The documents of each split, without the blank line behind each."""
+    splits: dict[str, list[str]] = {name: [] for name in SPLITS}
+    for name, text in split_documents(find_source(config)):
+        assert text.endswith("\n\n")
+        splits[name].append(text[:-2])
+    return splits
 
 
 def all_of(splits: dict[str, list[str]]) -> list[str]:
@@ -156,6 +150,7 @@ def test_fingerprint_follows_content_and_rules(tmp_path: Path, make_config: Make
     one, two = tmp_path / "1.txt", tmp_path / "2.txt"
     one.write_text("ab"), two.write_text("c")
     before = fingerprint_of(make_config(one, two))
+    assert before == "9215d293d1d4cd45b2cff2e7f8f4c0d09736594d18cf5b915ec70c1434ba9aeb"
     assert before == fingerprint_of(make_config(two, one))
     assert before != fingerprint_of(make_config(one, two, document="paragraph"))
     assert before == fingerprint_of(make_config(one, two, document="file"))
@@ -163,12 +158,15 @@ def test_fingerprint_follows_content_and_rules(tmp_path: Path, make_config: Make
     assert before != fingerprint_of(make_config(one, two))
 
 
-def test_fingerprint_follows_the_version_of_the_package() -> None:
-    old, new = (Source("code", "file", version, (Path("x.py"),)) for version in ("1.13", "1.14"))
-    assert fingerprint(old, [b"x"]) != fingerprint(new, [b"x"])
+def test_fingerprint_follows_the_version_of_the_package(text_file: Path) -> None:
+    old, new = (CodeSource("code", "file", [text_file], version=version) for version in ("1.13", "1.14"))
+    assert old.fingerprint() != new.fingerprint()
 
 
 def test_the_encyclopedia_is_the_one_we_measured(make_config: MakeConfig) -> None:
+    # The corpus_hash of every published record.
+    published = "c697885164097e1f4af568ba0b62d7051f04cfde4d92ddccc2ab4dea6e9597d3"
+    assert fingerprint_of(make_config(corpus="wiki")) == published
     splits = splits_of(make_config(corpus="wiki"))
     assert {name: len(members) for name, members in splits.items()} == {
         "train": 8795,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tielab.data.corpus import find_source, read_documents, read_files, split_documents
+from tielab.data.corpus import SPLITS, find_source, split_documents
 from tielab.data.prepare import prepare
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
@@ -35,8 +35,10 @@ def entry_of(config: dict[str, Any]) -> Path:
 
 
 def texts_of(config: dict[str, Any]) -> dict[str, list[str]]:
-    source = find_source(config)
-    return split_documents(source, read_documents(source, read_files(source)))
+    splits: dict[str, list[str]] = {name: [] for name in SPLITS}
+    for name, text in split_documents(find_source(config)):
+        splits[name].append(text)
+    return splits
 
 
 @pytest.mark.parametrize("tokenizer", KINDS, ids=lambda kind: f"{kind['kind']}-{kind['vocab_size']}")
@@ -47,7 +49,8 @@ def test_tokens_are_the_documents_each_ended_by_a_blank_line(
     prepared = prepare(config)
     for name, documents in texts_of(config).items():
         split = getattr(prepared, name)
-        text = "".join(document + "\n\n" for document in documents)
+        text = "".join(documents)
+        assert all(document.endswith("\n\n") for document in documents)
         assert prepared.tokenizer.decode(split.tokens) == text
         assert split.num_documents == len(documents)
         assert split.num_tokens == len(split.tokens)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tielab.data.prepare import num_scored_words, prepare
+from tielab.data.encode import num_scored_words
+from tielab.data.prepare import prepare
 
 MakeConfig = Callable[..., dict[str, Any]]
 
