@@ -21,13 +21,15 @@ from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.tracking.metrics_csv import METRIC_COLUMNS, MetricsCsv
-from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary, wandb_logger
+from tielab.tracking.wandb import finish_wandb, note_device, offline_hint, record_summary, wandb_logger
 from wandb_offline import OfflineRun, read_offline_run, run_files
 from wandb_server import serve
 
 CONFIG = {
     "model": {"tied": False, "vocab_size": 4096, "embed_dim": 128, "num_heads": 4},
     "data": {"tokenizer": {"vocab_size": 4096}},
+    "optimizer": {},
+    "study": {"phase": None},
     "seed": 3,
 }
 DUMMY_KEY = "0" * 40
@@ -59,6 +61,7 @@ class TestOfflineRun:
     @pytest.fixture
     def run(self, tmp_path: Path) -> OfflineRun:
         logger = start(tmp_path)
+        note_device(logger, "cpu: a")
         fit([MetricsCsv(tmp_path), logger], 4, callbacks=[MetricOfAUser()])
         finish_wandb(logger, 0, {"parameters": {"total": 7}, "peak_memory_bytes": 9})
         return read_only_run(tmp_path)
@@ -67,9 +70,10 @@ class TestOfflineRun:
         assert (run.run_id, run.name, run.project) == ("run-1", "untied-128-s3", "tielab")
         assert (run.group, run.job_type, run.tags) == ("sweep-7", "untied", ["smoke", "128"])
 
-    def test_config_holds_each_value_once_nested_and_the_four_flat_ones(self, run: OfflineRun) -> None:
+    def test_config_holds_each_value_once_nested_and_the_flat_ones(self, run: OfflineRun) -> None:
         """The module saved its own hyper-parameters; they must not turn up as a second copy."""
         flat = {"tied": False, "vocab_size": 4096, "width": 128, "seed": 3}
+        flat |= {"arm": "untied", "phase": "report", "device": "cpu: a"}
         assert run.config == CONFIG | flat
 
     def test_every_row_carries_tokens(self, run: OfflineRun) -> None:
