@@ -89,6 +89,8 @@ class StandIn:
         self.url = ""
         self.runs: dict[str, OnlineRun] = {}
         self.views: dict[str, View] = {}
+        self.calls: list[str] = []
+        """The path of every request."""
         self.unknown_calls: list[str] = []
         self.trouble: Trouble | None = None
         self.stopped = threading.Event()
@@ -182,6 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.stand_in.calls.append(self.path)
         trouble = self.stand_in.trouble
         if trouble is not None and self._troubled(trouble):
             return

@@ -208,8 +208,8 @@ class LanguageModelTask(L.LightningModule):
         self.validations.append(validation)
         # For checkpoints and early stopping; the loggers get the row with its position in tokens.
         self.log_dict({k: torch.tensor(v) for k, v in numbers.items()}, logger=False)
+        row = {"tokens": self.tokens_seen, "seconds": self.seconds, **numbers}
         for logger in self.loggers:
-            row = {"tokens": self.tokens_seen, "seconds": self.seconds, **numbers}
             logger.log_metrics(row, step=self.global_step)
         self.validation_seconds += time.monotonic() - self._validation_started
 
