@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 
-from running import ROOT, TINY
+from running import ROOT, TINY, call_main
 
 os.environ.update(
     WANDB_MODE="offline", WANDB_ERROR_REPORTING="false", WANDB_SILENT="true", OMP_WAIT_POLICY="PASSIVE"
@@ -64,15 +64,6 @@ def shell(cache_dir, tmp_path):
         )  # fmt: skip
 
     return run
-
-
-def call_main(arguments, folder, monkeypatch):
-    from tielab import launch
-
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", ["train.py"])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-    return launch.main(ROOT / "conf", [str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
-"""Where the project is, the smallest run, and what a request composes to."""
+"""Where the project is, the smallest run, what a request composes to, and ``train.py`` in this process."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hydra import compose, initialize_config_dir
 
 from tielab.config import plain, register
@@ -22,3 +24,13 @@ def config_of(*overrides: str) -> dict[str, Any]:
     register(ROOT / "conf")
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return plain(compose("config", overrides=list(overrides)))
+
+
+def call_main(arguments: Iterable[object], folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of ``python train.py ARGUMENTS`` in a folder."""
+    from tielab import launch
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    return launch.main(ROOT / "conf", [str(argument) for argument in arguments])

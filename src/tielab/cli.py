@@ -17,9 +17,7 @@ COMMANDS = {
     "rerun": "rerun",
     "sample": "sample",
     "align": "align",
-    "export": "export",
-    "import": "import_",
-    "inspect": "inspect",
+    "dashboard": "dashboard",
 }
 """Each command with its module in ``tielab.commands``, whose ``command`` it is."""
 
@@ -56,7 +54,6 @@ def main() -> None:
     tielab rerun RUN                             repeat a run, say what differs
     tielab sample RUN --prompt "The city"        text from a trained model
     tielab align SWEEP                           does the tied matrix resemble the input or the output one
-    tielab inspect PATH                          is a model tied: in its file, in its config, on loading
     """
 
 

@@ -41,6 +41,7 @@ from tielab.record import (
 from tielab.tracking.local import LocalLogger
 from tielab.tracking.metrics_csv import MetricsCsv
 from tielab.tracking.rank import is_global_rank_zero
+from tielab.tracking.wandb import note_device
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, TieGuard, TrainLog, ValidateAt
 from tielab.training.strategy import build_strategy
 from tielab.training.strides import CheckStrides
@@ -272,6 +273,8 @@ class Fit:
         if trainer.is_global_zero:
             write_record(self.folder, record)
             write_atomic(self.folder / TOKENIZER_NAME, self.prepared.tokenizer.to_json())
+            if self.wandb_logger is not None:
+                note_device(self.wandb_logger, record.device)
 
     def _describe_after(self, trainer: L.Trainer, together: bool) -> None:
         record, task = self.record, self.task

@@ -6,6 +6,7 @@ must be in the environment first.
 
 import logging
 import os
+import re
 import shlex
 from argparse import Namespace
 from pathlib import Path
@@ -16,7 +17,9 @@ from lightning.pytorch.loggers import WandbLogger
 from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
 from tielab.errors import RequestError
 from tielab.record import Record
+from tielab.report.arms import arm_name
 from tielab.tracking.metrics_csv import METRIC_COLUMNS
+from tielab.tracking.names import ARM, DEVICE, PHASE
 from tielab.tracking.rank import is_global_rank_zero
 
 log = logging.getLogger(__name__)
@@ -51,6 +54,10 @@ RECORD_SUMMARY = (
 )  # fmt: skip
 """Fields of the record that the run table of W&B shows, nested as in record.json."""
 
+INTERNAL_LOG = Path("logs", "debug-internal.log")
+ROWS_REFUSED = "filestream: fatal error"
+"""What wandb logs there, and nowhere else, when it gives up sending; ``finish`` then succeeds at once."""
+
 
 class RunLogger(WandbLogger):
     """A WandbLogger whose config is what it was made with, and nothing later."""
@@ -79,7 +86,7 @@ def wandb_logger(
         mode: ``online``, ``offline`` and ``disabled`` are obeyed. ``auto`` follows WANDB_MODE if that
             is set; else it is online when a key is configured and the server answers.
         save_dir: Offline runs of all trainings gather in ``<save_dir>/wandb``.
-        config: Resolved and nested; ``tied``, ``vocab_size``, ``width`` and ``seed`` are repeated flat.
+        config: Resolved and nested; ``flat_config`` adds what tables are grouped by.
         resumed: Go on with the run of that id instead of starting one.
 
     Raises:
@@ -107,14 +114,22 @@ def wandb_logger(
 
 
 def flat_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The keys that tables are filtered and coloured by, at the top level, equal to the nested ones."""
+    """The keys that tables are grouped and filtered by, at the top level: what the nested ones say."""
     model = config["model"]
     return {
+        ARM: arm_name(config),
+        PHASE: config["study"]["phase"] or "report",
         "tied": model["tied"],
         "vocab_size": model["vocab_size"],
         "width": model["embed_dim"],
         "seed": config["seed"],
     }
+
+
+def note_device(logger: WandbLogger, device: str) -> None:
+    """Add to a started run's config what it trains on, which is known only when the trainer is built."""
+    # A run that goes on may do so on another device.
+    logger.experiment.config.update({DEVICE: device}, allow_val_change=True)
 
 
 def record_summary(record: Record) -> dict[str, Any]:
@@ -143,7 +158,10 @@ def finish_wandb(logger: WandbLogger | None, exit_code: int, summary: dict[str, 
         wandb.run.summary.update(summary or {})
         wandb.run.finish(exit_code=int(exit_code))
     except Exception as error:
-        log.warning("W&B run not closed (%s): later, `wandb sync %s`", _one_line(error), _shown(folder))
+        log.warning("W&B run not closed (%s): later, `%s`", _one_line(error), sync_command([folder]))
+    else:
+        if _were_rows_refused(folder):
+            log.warning("W&B has not taken all of the run: later, `%s`", sync_command([folder]))
     try:
         # An offline file is complete only after this.
         wandb.teardown()
@@ -154,11 +172,25 @@ def finish_wandb(logger: WandbLogger | None, exit_code: int, summary: dict[str, 
 def offline_hint(save_dir: str | Path, run_id: str) -> str:
     """One line: how to upload an offline run, and how to look at it here without an account."""
     root = Path(save_dir, "wandb")
-    folders = sorted(root.glob(f"offline-run-*-{run_id}"))
+    named = re.compile(rf"offline-run-\d+_\d+-{re.escape(run_id)}")
+    folders = sorted(path for path in root.glob("offline-run-*") if named.fullmatch(path.name))
     if not folders:
         return f"W&B: no offline run {run_id} under {_shown(root)}"
-    sync = " ".join(map(_shown, folders))
-    return f"W&B offline: upload with `wandb sync {sync}`; view with `wandb leet {_shown(root)}`"
+    return f"W&B offline: upload with `{sync_command(folders)}`; view with `wandb leet {_shown(root)}`"
+
+
+def sync_command(folders: list[Path]) -> str:
+    """What uploads the runs in these folders, to be typed here."""
+    # Without it, `wandb sync` passes over a folder whose run began online, and succeeds.
+    online = any(not folder.name.startswith("offline-") for folder in folders)
+    return " ".join(["wandb sync", *["--include-online"] * online, *map(_shown, folders)])
+
+
+def _were_rows_refused(folder: Path) -> bool:
+    try:
+        return ROWS_REFUSED in (folder / INTERNAL_LOG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def _asked_mode(mode: str) -> str:

@@ -13,44 +13,24 @@ from typing import Any
 import pytest
 import wandb
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loggers.logger import DummyExperiment
 from one_parameter import MetricOfAUser, fit
+from wandb_started import CONFIG, DUMMY_KEY, own_messages, start
 
 from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
 from tielab.errors import RequestError
 from tielab.record import Record
 from tielab.tracking.metrics_csv import METRIC_COLUMNS, MetricsCsv
-from tielab.tracking.wandb import finish_wandb, offline_hint, record_summary, wandb_logger
+from tielab.tracking.wandb import finish_wandb, note_device, offline_hint, record_summary
 from wandb_offline import OfflineRun, read_offline_run, run_files
-from wandb_server import serve
-
-CONFIG = {
-    "model": {"tied": False, "vocab_size": 4096, "embed_dim": 128, "num_heads": 4},
-    "data": {"tokenizer": {"vocab_size": 4096}},
-    "seed": 3,
-}
-DUMMY_KEY = "0" * 40
+from wandb_server import Trouble, serve
 
 pytestmark = pytest.mark.usefixtures("wandb_environment")
-
-
-def start(save_dir: Path, run_id: str = "run-1", mode: str = "offline", **more: Any) -> WandbLogger:
-    arguments: dict[str, Any] = {
-        "project": "tielab", "entity": None, "mode": mode, "save_dir": save_dir, "tags": ["smoke", 128],
-        "run_id": run_id, "name": "untied-128-s3", "group": "sweep-7", "job_type": "untied",
-        "config": CONFIG,
-    }  # fmt: skip
-    return wandb_logger(**arguments | more)
 
 
 def read_only_run(save_dir: Path) -> OfflineRun:
     (path,) = run_files(save_dir)
     return read_offline_run(path)
-
-
-def own_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.startswith("tielab")]
 
 
 class TestOfflineRun:
@@ -59,6 +39,7 @@ class TestOfflineRun:
     @pytest.fixture
     def run(self, tmp_path: Path) -> OfflineRun:
         logger = start(tmp_path)
+        note_device(logger, "cpu: a")
         fit([MetricsCsv(tmp_path), logger], 4, callbacks=[MetricOfAUser()])
         finish_wandb(logger, 0, {"parameters": {"total": 7}, "peak_memory_bytes": 9})
         return read_only_run(tmp_path)
@@ -67,9 +48,10 @@ class TestOfflineRun:
         assert (run.run_id, run.name, run.project) == ("run-1", "untied-128-s3", "tielab")
         assert (run.group, run.job_type, run.tags) == ("sweep-7", "untied", ["smoke", "128"])
 
-    def test_config_holds_each_value_once_nested_and_the_four_flat_ones(self, run: OfflineRun) -> None:
+    def test_config_holds_each_value_once_nested_and_the_flat_ones(self, run: OfflineRun) -> None:
         """The module saved its own hyper-parameters; they must not turn up as a second copy."""
         flat = {"tied": False, "vocab_size": 4096, "width": 128, "seed": 3}
+        flat |= {"arm": "untied", "phase": "report", "device": "cpu: a"}
         assert run.config == CONFIG | flat
 
     def test_every_row_carries_tokens(self, run: OfflineRun) -> None:
@@ -237,6 +219,56 @@ class TestMode:
         with pytest.raises(RequestError, match=r"^W&B online is impossible: .*refused; or use mode offline$"):
             start(tmp_path, mode="online")
 
+    @pytest.mark.parametrize(
+        ("mode", "environment", "num_runs"), [("offline", "disabled", 1), ("disabled", "offline", 0)]
+    )
+    def test_a_mode_of_the_config_wins_over_the_environment(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, environment: str, num_runs: int
+    ) -> None:
+        monkeypatch.setenv("WANDB_MODE", environment)
+        finish_wandb(start(tmp_path, mode=mode), 0)
+        assert len(run_files(tmp_path)) == num_runs
+
+    @pytest.mark.parametrize("variables", [{}, {"WANDB_MODE": "offline"}], ids=["auto", "asked for"])
+    def test_offline_says_nothing_to_a_server_that_is_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+    ) -> None:
+        if variables:
+            monkeypatch.setenv("WANDB_API_KEY", DUMMY_KEY)
+        with serve() as server:
+            for name, value in {**variables, "WANDB_BASE_URL": server.url}.items():
+                monkeypatch.setenv(name, value)
+            finish_wandb(start(tmp_path, mode="auto"), 0)
+            assert server.calls == []
+        assert read_only_run(tmp_path).exit_code == 0
+
+    @pytest.mark.parametrize(
+        ("mode", "trouble"),
+        [
+            ("online", Trouble(silent=True)),
+            ("auto", Trouble(silent=True)),
+            ("auto", Trouble(delay=5)),
+            ("auto", Trouble(status=500)),
+        ],
+        ids=["online, silent", "silent", "slow", "errors"],
+    )
+    def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_the_timeout(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, trouble: Trouble
+    ) -> None:
+        monkeypatch.setenv("WANDB_API_KEY", DUMMY_KEY)
+        monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
+        with serve() as server:
+            server.trouble = trouble
+            monkeypatch.setenv("WANDB_BASE_URL", server.url)
+            if mode == "online":
+                with pytest.raises(
+                    RequestError, match=r"^W&B online is impossible: .*; or use mode offline$"
+                ):
+                    start(tmp_path, mode=mode)
+                return
+            finish_wandb(start(tmp_path, mode=mode), 0)
+        assert read_only_run(tmp_path).exit_code == 0
+
     def test_auto_without_a_server_goes_on_offline(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -250,55 +282,6 @@ class TestMode:
         assert warning.startswith("W&B did not start online (")
         assert "\n" not in warning
         assert [row["train/loss"] for row in read_only_run(tmp_path).history] == [1.0]
-
-
-class TestOnline:
-    @pytest.fixture(autouse=True)
-    def _key(self, wandb_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("WANDB_API_KEY", DUMMY_KEY)
-
-    def test_everything_arrives_and_a_resumed_run_goes_on(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with serve() as server:
-            monkeypatch.setenv("WANDB_BASE_URL", server.url)
-            logger = start(tmp_path, mode="auto")
-            fit([logger], 2)
-            finish_wandb(logger, 1, {"parameters": {"total": 7}})
-            run = server.runs["run-1"]
-            assert run.exit_code == 1
-            assert (run.variables["groupName"], run.variables["jobType"]) == ("sweep-7", "untied")
-            assert run.config["model"] == CONFIG["model"]
-            assert (run.config["tied"], run.config["width"]) == (False, 128)
-            assert [row["tokens"] for row in run.history if "train/loss" in row] == [8, 16]
-            assert run.summary["parameters"] == {"total": 7}
-
-            with pytest.raises(RequestError, match=r"^W&B refuses the run: Run \(run-1\) already exists"):
-                start(tmp_path, mode="auto")
-            resumed = start(tmp_path, mode="auto", resumed=True)
-            resumed.log_metrics({"train/loss": 0.5, "tokens": 24}, 2)
-            finish_wandb(resumed, 0)
-            assert run.history[-1]["tokens"] == 24
-            assert [row["_step"] for row in run.history] == list(range(len(run.history)))
-            assert run.exit_code == 0
-            assert server.unknown_calls == []
-
-    def test_a_server_lost_on_the_way_costs_no_more_than_the_timeout(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "1")
-        with serve() as server:
-            monkeypatch.setenv("WANDB_BASE_URL", server.url)
-            logger = start(tmp_path, mode="online")
-        logger.log_metrics({"train/loss": 0.5}, 2)
-        begin = time.monotonic()
-        with caplog.at_level(logging.WARNING, "tielab"):
-            finish_wandb(logger, 0)
-        assert time.monotonic() - begin < 10
-        (warning,) = own_messages(caplog)
-        assert "wandb sync" in warning
-        (path,) = tmp_path.glob("wandb/run-*/run-*.wandb")
-        assert [row["train/loss"] for row in read_offline_run(path).history] == [0.5]
 
 
 def test_the_reader_agrees_with_the_one_of_wandb(tmp_path: Path) -> None:
@@ -345,7 +328,8 @@ time.sleep(60)
 def test_a_fresh_process_without_a_key_does_not_ask_and_a_killed_run_keeps_its_rows(
     tmp_path: Path, wandb_environment: dict[str, str]
 ) -> None:
-    """On a terminal wandb itself would ask for a key, and wait for it without limit."""
+    """On a terminal wandb itself would ask for a key, and wait for it without limit, or after
+    WANDB_LOGIN_TIMEOUT switch itself off."""
     arguments = {
         "project": "tielab", "entity": None, "mode": "auto", "save_dir": str(tmp_path), "tags": [],
         "name": "a run", "group": "g", "job_type": "tied", "config": CONFIG,
@@ -353,7 +337,8 @@ def test_a_fresh_process_without_a_key_does_not_ask_and_a_killed_run_keeps_its_r
     terminal, inside = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD, json.dumps(arguments)],
-        stdin=inside, stdout=subprocess.PIPE, stderr=inside, env=wandb_environment,
+        stdin=inside, stdout=subprocess.PIPE, stderr=inside,
+        env=wandb_environment | {"WANDB_LOGIN_TIMEOUT": "1"},
     )  # fmt: skip
     assert process.stdout is not None
     try:
