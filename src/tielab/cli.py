@@ -17,6 +17,7 @@ COMMANDS = {
     "rerun": "rerun",
     "sample": "sample",
     "align": "align",
+    "data": "data",
 }
 """Each command with its module in ``tielab.commands``, whose ``command`` it is."""
 

@@ -28,6 +28,8 @@ def explain(error: BaseException) -> str | None:
         )
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _explain_config(error)
+    if isinstance(error, AssertionError) and "type for root: NoneType" in str(error):
+        return "a key below data.url or data.hub needs data=url or data=hub; add it or drop the key"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
         return "the options of a config group are names, found a number; see python train.py --help"
     return None
@@ -86,7 +88,7 @@ def _explain_config(error: BaseException) -> str:
     if first.startswith("Ambiguous value"):
         return f"{first}; add -m to sweep it, or quote it as in \"KEY='A,B'\""
     if "Missing mandatory value" in first:
-        name = first.rpartition(": ")[2]
+        name = key[1] if key is not None else first.rpartition(": ")[2]
         return f"{name} has no value: add {name}=..."
     if key is not None and key[1] not in first:
         return f"{key[1]}: {first}"

@@ -17,6 +17,7 @@ class Corpus(Enum):
     code = "code"
     text = "text"
     url = "url"
+    hub = "hub"
 
 
 class TokenizerKind(Enum):
@@ -163,6 +164,27 @@ class UrlConfig:
 
 
 @dataclass
+class HubConfig:
+    """A data set of the Hugging Face hub, for ``corpus=hub``; ``data.text_key`` names its column of text."""
+
+    name: str = MISSING
+    """Such as ``Salesforce/wikitext``; or a folder with its files: ``/...``, ``./...`` or ``~/...``."""
+    config: str | None = MISSING
+    """Which of its configurations; null: the only one."""
+    revision: str | None = MISSING
+    """The commit, 40 hexadecimal digits; null for a folder."""
+    train: str = MISSING
+    """The published split that is trained on. If it is the only one, its documents are shared out by hash."""
+    validation: str | None = MISSING
+    test: str | None = MISSING
+    """Where one of the two is null, the documents of the other are shared out between them by hash."""
+    lines: bool = MISSING
+    """True: the rows are WikiText's lines, and a document is an article; false: a row is a document."""
+    max_bytes: int | None = MISSING
+    """Only the first documents of ``train`` that have no more bytes of text are downloaded; null: all."""
+
+
+@dataclass
 class DataConfig:
     corpus: Corpus = MISSING
     paths: list[str] = MISSING
@@ -173,6 +195,8 @@ class DataConfig:
     """Of ``.jsonl`` and ``.parquet`` files, whose rows are the documents: the key or column with the text."""
     url: UrlConfig | None = None
     """For ``corpus=url``; null for others."""
+    hub: HubConfig | None = None
+    """For ``corpus=hub``; null for others."""
     tokenizer: TokenizerConfig = MISSING
     block_size: int = MISSING
     """Tokens T in a window."""

@@ -33,6 +33,8 @@ class Source(ABC):
     """A value of ``data.corpus``."""
     document: str
     """What one of them is: article, file, paragraph or row."""
+    document_end: str = DOCUMENT_END
+    """Follows every document; empty where the documents joined are the text as published."""
     num_bytes: int | None = None
     """Raw bytes that ``documents`` reads; null where nobody knows before."""
     num_bytes_read: int = 0
@@ -55,6 +57,15 @@ class Source(ABC):
         Raises:
             RequestError: one cannot be read, or there is none.
         """
+
+    def placed_documents(self) -> Iterator[tuple[str, str]]:
+        """Each document with its split before it; here the one that its own text decides."""
+        for text in self.documents():
+            yield split_of(text), text
+
+    def is_here(self) -> bool:
+        """Whether the documents can be read without network."""
+        return True
 
 
 class FileSource(Source):
@@ -175,6 +186,11 @@ def find_source(data_config: dict[str, Any]) -> Source:
         installed = _installed("sympy")
         files = sorted(Path(str(installed.locate_file("sympy"))).rglob("*.py"))
         return CodeSource(corpus, "file", files, version=installed.version)
+    if corpus == "hub":
+        from tielab.data.hub import HubSource
+
+        cache_dir = Path(data_config["cache_dir"]).expanduser()
+        return HubSource(data_config["hub"], data_config["text_key"], cache_dir)
     return _local_source(data_config)
 
 
@@ -218,10 +234,9 @@ def split_documents(source: Source) -> Iterator[tuple[str, str]]:
         RequestError: a split has no document.
     """
     counts = dict.fromkeys(SPLITS, 0)
-    for text in source.documents():
-        name = split_of(text)
+    for name, text in source.placed_documents():
         counts[name] += 1
-        yield name, text + DOCUMENT_END
+        yield name, text + source.document_end
     for name, count in counts.items():
         if not count:
             finer = "set data.document=paragraph or give" if source.document == "file" else "give"
