@@ -295,7 +295,8 @@ def library() -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Neither bars nor retries of the libraries between our own lines."""
-    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub", "httpx", "fsspec")]
+    names = ("datasets", "huggingface_hub", "httpx", "httpx2", "fsspec")
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
