@@ -43,10 +43,10 @@ class Handler(BaseHTTPRequestHandler):
     server: HubServer
     protocol_version = "HTTP/1.1"
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         self._file(with_body=False)
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         self.server.asked.append(f"GET {path}")
         api = f"/api/datasets/{NAME}"
@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._missing("RepoNotFound" if NAME not in path else "RevisionNotFound")
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.asked.append(f"POST {self.path}")
         wanted = json.loads(body)["paths"] if body.startswith("{") else []

@@ -170,6 +170,28 @@ def check_places(config: dict[str, Any], path: Path, overridden: set[str]) -> No
         _refuse_place("output_dir", output_dir, path)
     if "data.cache_dir" not in overridden and not is_cache_in_use(cache_dir):
         _refuse_place("data.cache_dir", cache_dir, path)
+    if not overridden & {"data", "data.url", "data.url.address", "data.hub", "data.hub.name"}:
+        check_address(config["data"], path)
+
+
+def check_address(data_config: dict[str, Any], path: Path) -> None:
+    """Refuse to download what a config names, unless it has been downloaded here before."""
+    named = {"url": "address", "hub": "name"}
+    section = next((name for name in named if data_config.get(name) is not None), None)
+    if section is None or _is_downloaded(data_config):
+        return
+    asked = f"data.{section}.{named[section]}={data_config[section][named[section]]}"
+    raise RequestError(
+        f"{path} would download {asked}, which was not done here before; add {asked} to its command if it may"
+    )
+
+
+def _is_downloaded(data_config: dict[str, Any]) -> bool:
+    from tielab.data.corpus import find_source
+
+    url = data_config.get("url")
+    # Without a hash the source downloads, in order to tell it.
+    return (url is None or url["sha256"] is not None) and find_source(data_config).is_here()
 
 
 def is_cache_in_use(cache_dir: str) -> bool:

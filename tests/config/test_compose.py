@@ -20,6 +20,7 @@ NEEDS = {
     "vocab=bpe": ["data.tokenizer.vocab_size=700"],
     "vocab=gpt2": ["data.tokenizer.path=/some/folder"],
     "data=text": ["data.paths=[a.txt]"],
+    "data=url": ["data.url.address=https://example.org/a.txt"],
 }
 
 
@@ -119,6 +120,10 @@ WRONG = [
     (["vocab=bpe", "data.tokenizer.vocab_size=255"], "a byte-level BPE starts from 256 bytes"),
     (["vocab=gpt2"], "data.tokenizer.kind=file needs data.tokenizer.path"),
     (["data=text"], "data=text needs files"),
+    (["data=url", "data.url.address=ftp://a/b"], "data.url.address=ftp://a/b is no address of a file"),
+    (["data=url", "data.url.address=http://a/b", "data.url.sha256=A1"], "data.url.sha256=A1 is no hash"),
+    (["data=url", "data.url.address=http://a/b", "data.document=file"], "belong to data=text"),
+    (["data=url", "data.url.address=http://a/b", "+data.url.sha=1"], "unknown key data.url.sha;"),
     (["data.paths=[a.txt]"], "data.paths and data.document belong to data=text"),
     (["resume_from=/nope.ckpt"], "resume_from=/nope.ckpt: no such file"),
     (["+model.teid=true"], "unknown key model.teid; did you mean model.tied?"),
@@ -197,7 +202,7 @@ BAD_COMMANDS = [
     (["widht=d64"], "unknown key widht; did you mean width?"),
     (["width=d77"], "width=d77 is not an option"),
     (["width=64"], "names, found a number"),
-    (["data.corpus=wikki"], "expected one of [wiki, code, text]"),
+    (["data.corpus=wikki"], "expected one of [wiki, code, text"),
     (["vocab=bpe"], "data.tokenizer.vocab_size has no value"),
     (["model.tied=[,"], "model.tied=[,"),
     (["trainer=ddp", "trainer.devices=99", "data.batch_size=99"], "found on this machine"),

@@ -83,9 +83,18 @@ def test_a_strangers_config_calls_nothing(stranger, shell, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["stranger"]
 
 
+def with_address(config):
+    config["data"] |= {
+        "corpus": "url",
+        "paths": [],
+        "url": {"address": "http://127.0.0.1:9/x", "sha256": "0" * 64},
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(with_hydra_section, "has a key that is not of a run: hydra"),
+    [(with_address, "would download data.url.address=http://127.0.0.1:9/x"),
+     (with_hydra_section, "has a key that is not of a run: hydra"),
      (with_target, "_target_ os.system is outside the allowed packages")],
 )  # fmt: skip
 def test_its_repetition_calls_nothing(change, message, stranger, here, tielab, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from tielab.build import build
 from tielab.checkpoint import WholeCheckpointIO, check_weights, load_weights, read_checkpoint
 from tielab.checks import check_config
 from tielab.cli import main as tielab
-from tielab.config import follow_links
+from tielab.config import config_hash, follow_links
 from tielab.errors import RequestError, printable
 from tielab.folder import run_yaml
 from tielab.models.minigpt import MiniGPT
@@ -256,6 +256,28 @@ def test_a_foreign_place_must_be_named(run, config, key, place):
     check_arguments([*where, f"{key}={place}"])
     check_arguments([*where, f"++{key}=/other"])
     check_arguments([*where, "--cfg", "job"])  # starts nothing
+
+
+def test_a_foreign_address_must_be_named(run):
+    address = "http://127.0.0.1:9/a.txt"
+    change(run, "url: null", f"url: {{address: '{address}', sha256: null}}")
+    change(run, "corpus: text", "corpus: url")
+    assert f"would download data.url.address={address}, which was not done here before" in refusal(run)
+    where = ["--config-dir", str(run), "--config-name", "run"]
+    check_arguments([*where, f"data.url.address={address}"])
+    check_arguments([*where, "--cfg", "job"])  # starts nothing
+
+
+def test_a_run_of_before_there_were_addresses_is_taken(run, config):
+    text = (run / "run.yaml").read_text()
+    (run / "run.yaml").write_text(text.replace("  text_key: text\n", "").replace("  url: null\n", ""))
+    assert (run / "run.yaml").read_text() != text
+    found = read_run_yaml(run / "run.yaml")
+    assert found == config
+    earlier = {**config, "data": {k: v for k, v in config["data"].items() if k not in ("text_key", "url")}}
+    assert config_hash(found) == config_hash(earlier)
+    other = {**config, "data": {**config["data"], "text_key": "body"}}
+    assert config_hash(other) != config_hash(config)
 
 
 def test_places_of_our_own_need_no_word(run, config, tmp_path):

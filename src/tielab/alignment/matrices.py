@@ -16,6 +16,7 @@ import torch
 
 from tielab.alignment.measures import Matrix, least_rows
 from tielab.alignment.runs import initial_seed
+from tielab.data.budget import count_tokens
 from tielab.data.prepare import Prepared, prepare
 from tielab.errors import RequestError
 from tielab.models.minigpt import MiniGPT
@@ -23,7 +24,7 @@ from tielab.record import RUN_CONFIG_NAME
 from tielab.report.arms import arm_of
 from tielab.report.collect import CollectedRun
 from tielab.sample import load_run
-from tielab.trust import is_cache_in_use, read_run_yaml
+from tielab.trust import check_address, is_cache_in_use, read_run_yaml
 
 Rows = npt.NDArray[np.bool_]
 ONE_MATRIX, INPUT, OUTPUT = "", "in", "out"
@@ -117,7 +118,7 @@ def _token_run(run: CollectedRun, model: MiniGPT) -> TokenRun:
     return TokenRun(run.folder, arm_of(run), initial_seed(run.record), matrices)
 
 
-COUNTED_KEYS = ("corpus", "paths", "document", "tokenizer", "cache_dir")
+COUNTED_KEYS = ("corpus", "paths", "document", "text_key", "url", "tokenizer", "cache_dir")
 """Of the data config: what the prepared tokens depend on, and where they are kept."""
 
 
@@ -136,7 +137,7 @@ def frequent_rows(runs: list[CollectedRun], vocab_size: int, min_count: int) -> 
             prepared[key] = _prepared_text(run, config)
         _check_same_text(run, prepared[key])
         tokens = prepared[key].train.tokens[: config.get("train_tokens")]
-        kept &= np.bincount(tokens, minlength=vocab_size) >= min_count
+        kept &= count_tokens(tokens, vocab_size) >= min_count
     return kept
 
 
@@ -147,6 +148,7 @@ def _prepared_text(run: CollectedRun, config: dict[str, Any]) -> Prepared:
             f"{run.folder} would write its tokens to data.cache_dir={place}, which is not in use here; "
             f"set TIELAB_CACHE={place} if it may, or give --min-count 0"
         )
+    check_address(config, run.folder / RUN_CONFIG_NAME)
     return prepare(config)
 
 

@@ -6,10 +6,14 @@ Imports no torch.
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tielab.data.encode import Tokens, chunks
 from tielab.data.prepare import Prepared, TokenSplit
 from tielab.data.windows import evaluation_windows, num_training_windows
 from tielab.errors import RequestError
+
+Counts = npt.NDArray[np.int64]
 
 
 def planned_tokens(budget: dict[str, Any], prepared: Prepared) -> int:
@@ -46,11 +50,17 @@ def _num_training_tokens(prepared: Prepared, train_tokens: int | None) -> int:
     return train_tokens
 
 
+def count_tokens(tokens: Tokens, vocab_size: int) -> Counts:
+    """How often each id occurs, (V,)."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for chunk in chunks(tokens):
+        counts += np.bincount(chunk, minlength=vocab_size)
+    return counts
+
+
 def num_unused_ids(split: TokenSplit, vocab_size: int) -> int:
     """How many of the ids 0 to V-1 never occur in a split."""
-    occurs = np.zeros(vocab_size, dtype=bool)
-    occurs[split.tokens] = True
-    return vocab_size - int(np.count_nonzero(occurs))
+    return int(np.count_nonzero(count_tokens(split.tokens, vocab_size) == 0))
 
 
 def data_summary(prepared: Prepared, train: TokenSplit) -> dict[str, Any]:

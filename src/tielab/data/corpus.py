@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tielab.data.articles import read_articles
+from tielab.data.download import downloaded, format_at, place_of, refuse_unpinned
 from tielab.data.formats import format_of, holds_rows, raw_chunks, read_texts
 from tielab.data.paths import find_files, refuse_file
 from tielab.errors import RequestError
@@ -92,9 +93,7 @@ class FileSource(Source):
     def fingerprint(self) -> str:
         """sha256 over rules and bytes of the files; of a compressed one, of the compressed bytes."""
         digest = hashlib.sha256(json.dumps(self._rules()).encode())
-        self._seen = [self._look(path) for path in self.files]
-        self.num_bytes = sum(size for size, *_ in self._seen)
-        for path, (size, *_) in zip(self.files, self._seen, strict=True):
+        for path, (size, *_) in zip(self.files, self._look_at_files(), strict=True):
             # The length keeps "ab" + "c" and "a" + "bc" apart.
             digest.update(size.to_bytes(8, "little"))
             try:
@@ -130,6 +129,11 @@ class FileSource(Source):
 
     def _count(self, num_bytes: int) -> None:
         self.num_bytes_read += num_bytes
+
+    def _look_at_files(self) -> list[tuple[int, ...]]:
+        self._seen = [self._look(path) for path in self.files]
+        self.num_bytes = sum(size for size, *_ in self._seen)
+        return self._seen
 
     def _look(self, path: Path) -> tuple[int, ...]:
         """What changes when a file does: size, time and place."""
@@ -171,6 +175,30 @@ class CodeSource(FileSource):
                 yield text
 
 
+class UrlSource(FileSource):
+    """A file from the web, which has the hash it is pinned to."""
+
+    def __init__(self, address: str, sha256: str, cache_dir: Path, text_key: str) -> None:
+        document = "paragraph" if format_at(address).startswith("text") else "row"
+        super().__init__("url", document, [place_of(address, sha256, cache_dir)], text_key=text_key)
+        self.address = address
+        self.sha256 = sha256
+        self.cache_dir = cache_dir
+
+    def fingerprint(self) -> str:
+        """sha256 over the rules and the hash of the file, which is neither downloaded for it nor read."""
+        rules = [*self._rules(), format_at(self.address), self.text_key, self.sha256]
+        return hashlib.sha256(json.dumps(rules).encode()).hexdigest()
+
+    def is_here(self) -> bool:
+        return self.files[0].is_file()
+
+    def documents(self) -> Iterator[str]:
+        downloaded(self.address, self.sha256, self.cache_dir)
+        self._look_at_files()
+        return super().documents()
+
+
 def find_source(data_config: dict[str, Any]) -> Source:
     """The source that a data config asks for; local files are found, and not read.
 
@@ -191,6 +219,8 @@ def find_source(data_config: dict[str, Any]) -> Source:
 
         cache_dir = Path(data_config["cache_dir"]).expanduser()
         return HubSource(data_config["hub"], data_config["text_key"], cache_dir)
+    if corpus == "url":
+        return _url_source(data_config)
     return _local_source(data_config)
 
 
@@ -206,6 +236,14 @@ def _local_source(data_config: dict[str, Any]) -> FileSource:
     else:
         document = asked or ("file" if len(files) > 1 else "paragraph")
     return FileSource("text", document, files, text_key=data_config.get("text_key", "text"))
+
+
+def _url_source(data_config: dict[str, Any]) -> UrlSource:
+    address, sha256 = data_config["url"]["address"], data_config["url"]["sha256"]
+    if sha256 is None:
+        refuse_unpinned(address)
+    cache_dir = Path(data_config["cache_dir"]).expanduser()
+    return UrlSource(address, sha256, cache_dir, data_config["text_key"])
 
 
 def _installed(name: str) -> Distribution:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tielab.data.corpus import DOCUMENT_END, SPLITS, Source, split_of
+from tielab.data.download import FOLDER_NAME
+from tielab.data.progress import followed
 from tielab.errors import RequestError
-from tielab.record import written_whole
+from tielab.record import write_atomic, written_whole
 from tielab.slots import alone
 
 HUB_VERSION = 1
@@ -23,7 +25,6 @@ HUB_VERSION = 1
 READERS = ("arrow", "csv", "json", "parquet", "text")
 """Of ``datasets``: those for rows of plain values."""
 SECONDS_TO_ANSWER = 10.0
-BYTES_BETWEEN_NEWS = 20_000_000
 HEADING = re.compile(r" = [^=].* = \n")
 BLANK_LINE = " \n"
 """An empty line as WikiText's files have it; its rows on the hub are empty instead."""
@@ -32,7 +33,6 @@ META_NAME = "meta.json"
 
 Placed = tuple[str, str]
 """The split of a document, and the document."""
-log = logging.getLogger("tielab")
 
 
 class HubSource(Source):
@@ -64,7 +64,7 @@ class HubSource(Source):
 
     def _folder(self) -> Path:
         """Where the documents of a data set of the hub are kept."""
-        return self.cache_dir / f"hub-text-{self.fingerprint()[:20]}"
+        return self.cache_dir / FOLDER_NAME / f"hub-{self.fingerprint()[:20]}"
 
     def documents(self) -> Iterator[str]:
         for _, text in self.placed_documents():
@@ -168,33 +168,33 @@ class HubSource(Source):
         """The documents of a data set of the hub, from the file that they were downloaded into."""
         folder = self._folder()
         if not is_stored(folder):
-            self.cache_dir.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
             with alone(folder.with_name(folder.name + ".lock")):
                 if not is_stored(folder):
                     self._reach()
                     self._download(folder)
-        with (folder / DOCUMENTS_NAME).open(encoding="utf-8", newline="\n") as file:
+        path = folder / DOCUMENTS_NAME
+        self.num_bytes, self.num_bytes_read = path.stat().st_size, 0
+        with path.open("rb") as file:
             for line in file:
+                self.num_bytes_read += len(line)
                 split, text = json.loads(line)
                 yield split, text
 
     def _download(self, folder: Path) -> None:
-        name, digest, num_bytes, news = self.hub["name"], hashlib.sha256(), 0, 0
-        log.info("downloading %s ...", name)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        digest, label = hashlib.sha256(), f"downloading {self.hub['name']}"
+        self.num_bytes, self.num_bytes_read = self.hub["max_bytes"], 0
         with written_whole(folder / DOCUMENTS_NAME) as file:
-            for placed in self._published():
+            for placed in followed(
+                self._published(), label, lambda: self.num_bytes_read, lambda: self.num_bytes
+            ):
                 line = json.dumps(placed, ensure_ascii=False).encode("utf-8") + b"\n"
                 file.write(line)
                 digest.update(line)
-                num_bytes += len(line)
-                if num_bytes >= news + BYTES_BETWEEN_NEWS:
-                    news = num_bytes
-                    log.info("downloading %s: %d MB of text", name, num_bytes // 1_000_000)
-        log.info("downloaded %s: %s bytes of text", name, f"{num_bytes:,}")
-        meta = {"hub": self.hub, "size": num_bytes, "sha256": digest.hexdigest()}
-        with written_whole(folder / META_NAME) as file:
-            file.write(json.dumps(meta, indent=1).encode() + b"\n")
+                self.num_bytes_read += len(line)
+        meta = {"hub": self.hub, "sha256": digest.hexdigest()}
+        write_atomic(folder / META_NAME, json.dumps(meta, indent=1) + "\n")
 
     def _reach(self) -> None:
         """Raise RequestError within seconds if the hub cannot be reached or has no such commit.

@@ -23,6 +23,7 @@ import tokenizers
 
 from tielab.data.corpus import SPLITS, Source, find_source, split_documents
 from tielab.data.encode import describe, write_splits
+from tielab.data.progress import followed
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
 from tielab.errors import RequestError
 from tielab.slots import alone
@@ -201,7 +202,7 @@ def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
     """Fill a folder with an entry's files and return its meta data."""
     tokenizer = _tokenizer_for(request)
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
-    splits = write_splits(folder, split_documents(request.source), tokenizer, dtype)
+    splits = write_splits(folder, _read(request, f"tokenizing {request.label}"), tokenizer, dtype)
     (folder / TOKENIZER_NAME).write_text(tokenizer.to_json(), encoding="utf-8")
     meta = {
         "corpus": request.source.corpus,
@@ -217,8 +218,13 @@ def _write_entry(folder: Path, request: _Request) -> dict[str, Any]:
 
 
 def _tokenizer_for(request: _Request) -> Tokenizer:
-    train_texts = (text for name, text in split_documents(request.source) if name == "train")
-    return build_tokenizer(request.tokenizer_config, train_texts)
+    documents = _read(request, f"reading for a tokenizer: {request.label}")
+    return build_tokenizer(request.tokenizer_config, (text for name, text in documents if name == "train"))
+
+
+def _read(request: _Request, label: str) -> Iterator[tuple[str, str]]:
+    source = request.source
+    return followed(split_documents(source), label, lambda: source.num_bytes_read, lambda: source.num_bytes)
 
 
 def _stamp(path: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ V vocabulary; G groups: ten deciles and the rows that the training text never us
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import lightning.pytorch as L
 import numpy as np
@@ -13,11 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tielab.data.budget import Counts, count_tokens
 from tielab.data.datamodule import TextDataModule, TrainingBatches
 from tielab.diagnostics.columns import GROUP_LABELS, NUM_DECILES, UNUSED
 
-Counts = npt.NDArray[np.int64]
-CHUNK = 10_000_000
 """Tokens counted at a time: numpy makes 8 bytes of each."""
 
 
@@ -44,14 +42,6 @@ class Frequencies:
         """(G, V) of zeros and ones: its product with a value per row is the sum over each group."""
         groups = torch.from_numpy(self.groups).to(device)
         return (groups == torch.arange(len(GROUP_LABELS), device=device)[:, None]).double()
-
-
-def count_tokens(tokens: npt.NDArray[Any], vocab_size: int) -> Counts:
-    """How often each id occurs, (V,)."""
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for start in range(0, len(tokens), CHUNK):
-        counts += np.bincount(tokens[start : start + CHUNK], minlength=vocab_size)
-    return counts
 
 
 def frequency_groups(counts: Counts) -> Counts:

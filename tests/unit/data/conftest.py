@@ -32,6 +32,8 @@ def make_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "corpus": "text",
             "paths": [str(path) for path in paths],
             "document": None,
+            "text_key": "text",
+            "url": None,
             "tokenizer": {"kind": "byte", "vocab_size": 256, "path": None, "byte_fallback": False}
             | (tokenizer or {}),
             "block_size": 16,
