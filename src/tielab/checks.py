@@ -159,6 +159,11 @@ def _check_data(data: dict[str, Any]) -> None:
         raise RequestError("data=text needs files: add data.paths=[FILE,FOLDER,'GLOB',...]")
     _check_url(data)
     _check_hub(data)
+    if data["split"] == "order" and (data["corpus"] not in ("text", "url") or data["document"]):
+        raise RequestError(
+            "data.split=order cuts the one plain text of data=text or data=url and knows no documents, found "
+            f"data.corpus={data['corpus']} and data.document={data['document']}; use data.split=hash"
+        )
     if data["corpus"] != "text" and (data["paths"] or data["document"]):
         raise RequestError(
             f"data.paths and data.document belong to data=text, found corpus {data['corpus']}; "

@@ -63,7 +63,12 @@ RUN_ONLY_KEYS = (
 PROVENANCE_KEYS = ("matching", "study")
 """Keys that say how values were chosen. The values are computed with, these are not."""
 
-LATER_KEYS: dict[str, Any] = {"data.text_key": "text", "data.url": None, "data.hub": None}
+LATER_KEYS: dict[str, Any] = {
+    "data.text_key": "text",
+    "data.url": None,
+    "data.hub": None,
+    "data.split": "hash",
+}
 """Keys that earlier runs lack, with the value that means what those did: with it they are no part of what a
 run computes, so that a run has the hash it always had."""
 

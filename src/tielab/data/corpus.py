@@ -80,6 +80,7 @@ class FileSource(Source):
         *,
         version: str = "",
         text_key: str = "text",
+        in_order: bool = False,
     ) -> None:
         self.corpus = corpus
         self.document = document
@@ -88,7 +89,20 @@ class FileSource(Source):
         """Of the installed distribution the files belong to; empty for local files."""
         self.text_key = text_key
         """Of files that hold rows: the key or column with the text."""
+        self.in_order = in_order
+        """Whether the text is cut into its splits as it is, character for character."""
+        if in_order:
+            self._check_is_one_text()
+            self.document, self.document_end = "part", ""
         self._seen: list[tuple[int, ...]] | None = None
+
+    def _check_is_one_text(self) -> None:
+        formats = [format_of(path) for path in self.files]
+        if len(formats) != 1 or not formats[0].startswith("text"):
+            raise RequestError(
+                f"data.split=order is for one plain text, found {len(formats)} files "
+                f"({', '.join(formats[:3])}); join them to one text, or use data.split=hash"
+            )
 
     def fingerprint(self) -> str:
         """sha256 over rules and bytes of the files; of a compressed one, of the compressed bytes."""
@@ -116,16 +130,24 @@ class FileSource(Source):
         for text in self._texts():
             if text.strip():
                 any_text = True
-                yield text.strip("\r\n")
+                yield text if self.in_order else text.strip("\r\n")
         self._check_unchanged()
         if not any_text:
             raise RequestError(
                 f"data.paths: {len(self.files)} files hold blank lines only; name a file with text"
             )
 
+    def placed_documents(self) -> Iterator[tuple[str, str]]:
+        if not self.in_order:
+            yield from super().placed_documents()
+            return
+        for text in self.documents():
+            yield from split_in_order(text)
+
     def _texts(self) -> Iterator[str]:
+        document = "file" if self.in_order else self.document
         for path in self.files:
-            yield from read_texts(path, self.document, self.text_key, self._count)
+            yield from read_texts(path, document, self.text_key, self._count)
 
     def _count(self, num_bytes: int) -> None:
         self.num_bytes_read += num_bytes
@@ -178,9 +200,12 @@ class CodeSource(FileSource):
 class UrlSource(FileSource):
     """A file from the web, which has the hash it is pinned to."""
 
-    def __init__(self, address: str, sha256: str, cache_dir: Path, text_key: str) -> None:
+    def __init__(
+        self, address: str, sha256: str, cache_dir: Path, text_key: str, in_order: bool = False
+    ) -> None:
         document = "paragraph" if format_at(address).startswith("text") else "row"
-        super().__init__("url", document, [place_of(address, sha256, cache_dir)], text_key=text_key)
+        file = place_of(address, sha256, cache_dir)
+        super().__init__("url", document, [file], text_key=text_key, in_order=in_order)
         self.address = address
         self.sha256 = sha256
         self.cache_dir = cache_dir
@@ -235,7 +260,9 @@ def _local_source(data_config: dict[str, Any]) -> FileSource:
         document = "row"
     else:
         document = asked or ("file" if len(files) > 1 else "paragraph")
-    return FileSource("text", document, files, text_key=data_config.get("text_key", "text"))
+    in_order = data_config.get("split") == "order"
+    text_key = data_config.get("text_key", "text")
+    return FileSource("text", document, files, text_key=text_key, in_order=in_order)
 
 
 def _url_source(data_config: dict[str, Any]) -> UrlSource:
@@ -243,7 +270,8 @@ def _url_source(data_config: dict[str, Any]) -> UrlSource:
     if sha256 is None:
         refuse_unpinned(address)
     cache_dir = Path(data_config["cache_dir"]).expanduser()
-    return UrlSource(address, sha256, cache_dir, data_config["text_key"])
+    in_order = data_config.get("split") == "order"
+    return UrlSource(address, sha256, cache_dir, data_config["text_key"], in_order)
 
 
 def _installed(name: str) -> Distribution:
@@ -260,6 +288,14 @@ def split_of(text: str) -> str:
     """
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return {0: "validation", 1: "test"}.get(int.from_bytes(digest[-4:], "big") % 20, "train")
+
+
+def split_in_order(text: str) -> Iterator[tuple[str, str]]:
+    """The first 90 % of a text's characters for train, the next 5 % for validation, the rest for test."""
+    first = int(len(text) * 0.9)
+    second = first + (len(text) - first) // 2
+    parts = (text[:first], text[first:second], text[second:])
+    yield from ((name, part) for name, part in zip(SPLITS, parts, strict=True) if part)
 
 
 def split_documents(source: Source) -> Iterator[tuple[str, str]]:

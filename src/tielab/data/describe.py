@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import hashlib
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ class SplitDescription:
     in_train: int = 0
     """Documents of validation and test that train has as well; published splits may have some."""
     lines: list[str] = field(default_factory=list)
-    """The first line of some documents, which their hashes choose: a file may begin with something else."""
+    """The first line of some documents, which their hashes choose; of few documents, further lines too."""
 
 
 @dataclass
@@ -72,7 +73,7 @@ def describe_corpus(data_config: dict[str, Any]) -> CorpusDescription:
     splits = {name: SplitDescription() for name in SPLITS}
     digests = {name: hashlib.sha256() for name in SPLITS}
     keys: dict[str, list[int]] = {name: [] for name in SPLITS}
-    samples: dict[str, list[tuple[int, str]]] = {name: [] for name in SPLITS}
+    samples: dict[str, list[tuple[int, list[str]]]] = {name: [] for name in SPLITS}
     for name, text in split_documents(source):
         split, encoded = splits[name], text.encode("utf-8")
         split.documents += 1
@@ -81,17 +82,20 @@ def describe_corpus(data_config: dict[str, Any]) -> CorpusDescription:
         digests[name].update(encoded)
         key = int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big")
         keys[name].append(key)
-        samples[name] = sorted([*samples[name], (key, _first_line(text))])[:NUM_SAMPLE_LINES]
+        samples[name] = sorted([*samples[name], (key, _first_lines(text))])[:NUM_SAMPLE_LINES]
     trained_on = set(keys["train"])
     for name, split in splits.items():
         split.sha256 = digests[name].hexdigest()
-        split.lines = [line for _, line in samples[name]]
+        heads = [lines for _, lines in samples[name]]
+        # Line by line through the documents: the first of each, then the second of each.
+        in_turn = [line for place in itertools.zip_longest(*heads) for line in place if line is not None]
+        split.lines = in_turn[:NUM_SAMPLE_LINES]
         split.in_train = 0 if name == "train" else sum(key in trained_on for key in keys[name])
     return CorpusDescription(source.corpus, source.document, corpus_hash, splits)
 
 
-def _first_line(text: str) -> str:
-    return next(line for line in text.splitlines() if line.strip())
+def _first_lines(text: str) -> list[str]:
+    return list(itertools.islice((line for line in text.splitlines() if line.strip()), NUM_SAMPLE_LINES))
 
 
 def describe_vocabulary(name: str, data_config: dict[str, Any], embed_dim: int) -> VocabularyDescription:

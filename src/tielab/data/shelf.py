@@ -108,6 +108,8 @@ def is_here(name: str) -> bool | None:
 
     try:
         data = config_with(name, "byte", [])["data"]
+        if data["corpus"] == "text":
+            return None
         return find_source(data).is_here()
     except RequestError:
         return None
