@@ -16,6 +16,7 @@ from tielab.data.articles import read_articles
 from tielab.data.download import downloaded, format_at, place_of, refuse_unpinned
 from tielab.data.formats import format_of, holds_rows, raw_chunks, read_texts
 from tielab.data.paths import find_files, refuse_file
+from tielab.data.remembered import remembered
 from tielab.errors import RequestError
 
 SPLITS = ("train", "validation", "test")
@@ -106,8 +107,15 @@ class FileSource(Source):
 
     def fingerprint(self) -> str:
         """sha256 over rules and bytes of the files; of a compressed one, of the compressed bytes."""
-        digest = hashlib.sha256(json.dumps(self._rules()).encode())
-        for path, (size, *_) in zip(self.files, self._look_at_files(), strict=True):
+        rules = json.dumps(self._rules())
+        seen = self._look_at_files()
+        result = remembered(self.files, rules, lambda: self._hash(rules, [size for size, *_ in seen]))
+        self._check_unchanged()
+        return result
+
+    def _hash(self, rules: str, sizes: list[int]) -> str:
+        digest = hashlib.sha256(rules.encode())
+        for path, size in zip(self.files, sizes, strict=True):
             # The length keeps "ab" + "c" and "a" + "bc" apart.
             digest.update(size.to_bytes(8, "little"))
             try:
@@ -115,7 +123,6 @@ class FileSource(Source):
                     digest.update(chunk)
             except OSError as error:
                 refuse_file(path, error)
-        self._check_unchanged()
         return digest.hexdigest()
 
     def _rules(self) -> list[Any]:

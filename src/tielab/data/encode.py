@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tielab.data.corpus import SPLITS
+from tielab.data.progress import followed
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
 
@@ -115,14 +116,20 @@ def num_scored_words(text: str, num_first_bytes: int) -> int:
 
 def describe(tokenizer: Tokenizer, tokens: Tokens) -> dict[str, Any]:
     """How many tokens and bytes there are, and the sha256 of the ids and of the bytes each stands for."""
-    digest = hashlib.sha256()
-    for chunk in chunks(tokens):
+    digest, total, place = hashlib.sha256(), 0, 0
+
+    def followed_chunks() -> Iterator[Tokens]:
+        return followed(chunks(tokens), "hashing tokens", lambda: place, lambda: tokens.nbytes)
+
+    for chunk in followed_chunks():
         digest.update(chunk.astype("<i8").tobytes())
-    total = 0
-    for chunk in chunks(tokens):
+        place += chunk.nbytes
+    place = 0
+    for chunk in followed_chunks():
         num_bytes = tokenizer.token_bytes[chunk]
         digest.update(num_bytes.astype("<i8").tobytes())
         total += int(num_bytes.sum())
+        place += chunk.nbytes
     return {"num_tokens": len(tokens), "num_bytes": total, "content_hash": digest.hexdigest()}
 
 

@@ -24,6 +24,7 @@ import tokenizers
 from tielab.data.corpus import SPLITS, Source, find_source, split_documents
 from tielab.data.encode import describe, write_splits
 from tielab.data.progress import followed
+from tielab.data.remembered import remembered
 from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
 from tielab.errors import RequestError
 from tielab.slots import alone
@@ -228,7 +229,7 @@ def _read(request: _Request, label: str) -> Iterator[tuple[str, str]]:
 
 
 def _stamp(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": _file_hash(path)}
+    return {"size": path.stat().st_size, "sha256": remembered([path], "sha256", lambda: _file_hash(path))}
 
 
 def _seal(meta: dict[str, Any]) -> str:
@@ -236,7 +237,10 @@ def _seal(meta: dict[str, Any]) -> str:
 
 
 def _load(entry: Path) -> Prepared | None:
-    """A cache entry if it is there and every byte is as it was written, else None."""
+    """A cache entry if it is there and every byte is as it was written, else None.
+
+    Of files larger than 256 MiB the bytes are looked at once on this machine, then their time of change.
+    """
     try:
         sealed = json.loads((entry / META_NAME).read_text(encoding="utf-8"))
         meta = sealed["meta"]
