@@ -150,6 +150,7 @@ def test_fingerprint_follows_content_and_rules(tmp_path: Path, make_config: Make
     one, two = tmp_path / "1.txt", tmp_path / "2.txt"
     one.write_text("ab"), two.write_text("c")
     before = fingerprint_of(make_config(one, two))
+    assert before == "9215d293d1d4cd45b2cff2e7f8f4c0d09736594d18cf5b915ec70c1434ba9aeb"
     assert before == fingerprint_of(make_config(two, one))
     assert before != fingerprint_of(make_config(one, two, document="paragraph"))
     assert before == fingerprint_of(make_config(one, two, document="file"))
@@ -163,6 +164,9 @@ def test_fingerprint_follows_the_version_of_the_package(text_file: Path) -> None
 
 
 def test_the_encyclopedia_is_the_one_we_measured(make_config: MakeConfig) -> None:
+    # The corpus_hash of every published record.
+    published = "c697885164097e1f4af568ba0b62d7051f04cfde4d92ddccc2ab4dea6e9597d3"
+    assert fingerprint_of(make_config(corpus="wiki")) == published
     splits = splits_of(make_config(corpus="wiki"))
     assert {name: len(members) for name, members in splits.items()} == {
         "train": 8795,
