@@ -85,10 +85,6 @@ def test_every_option_composes_and_names_what_it_lacks() -> None:
         (["wiki", "modle.x=1"], "unknown key modle"),
         (["wiki", "data.hub.name=a/b"], "needs data=url or data=hub"),
         (["text"], "data=text needs files"),
-        (["hub", "data.hub.name=a/b"], "data.hub.revision=None is no commit"),
-        (["hub", "data.hub.name=a"], "must be OWNER/NAME of the hub"),
-        (["hub", "data.hub.name=./nowhere"], "no folder there"),
-        (["wiki", "data.split=order"], "data.split=order cuts the one plain text"),
     ],
 )
 def test_a_wrong_request_is_one_line(arguments: list[str], said: str, tielab) -> None:
