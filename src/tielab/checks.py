@@ -157,6 +157,8 @@ def _check_data(data: dict[str, Any]) -> None:
     tokenizer = data["tokenizer"]
     if data["corpus"] == "text" and not data["paths"]:
         raise RequestError("data=text needs files: add data.paths=[FILE,FOLDER,'GLOB',...]")
+    if not data["text_key"]:
+        raise RequestError("data.text_key is empty; name the key or column that holds the text of a row")
     _check_url(data)
     _check_hub(data)
     if data["split"] == "order" and (data["corpus"] not in ("text", "url") or data["document"]):
@@ -198,10 +200,12 @@ def _check_url(data: dict[str, Any]) -> None:
     url = data["url"]
     if (data["corpus"] == "url") != (url is not None):
         raise RequestError(
-            f"data.url belongs to data=url, found corpus {data['corpus']}; add data=url or drop it"
+            f"data.url belongs to data=url, found corpus {data['corpus']} and url {url}; ask with data=url"
         )
     if url is None:
         return
+    if url["address"] is None:
+        raise RequestError("data=url needs a file: add data.url.address=https://... and data.url.sha256=...")
     if not re.match(r"https?://[^\s/]+/\S", url["address"]):
         raise RequestError(f"data.url.address={url['address']} is no address of a file; give http(s)://...")
     if url["sha256"] is not None and not re.fullmatch("[0-9a-f]{64}", url["sha256"]):

@@ -88,7 +88,9 @@ def _explain_config(error: BaseException) -> str:
     if first.startswith("Ambiguous value"):
         return f"{first}; add -m to sweep it, or quote it as in \"KEY='A,B'\""
     if "Missing mandatory value" in first:
-        name = key[1] if key is not None else first.rpartition(": ")[2]
+        name = first.rpartition(": ")[2]
+        # Of a section that may be null, the error names the last part alone.
+        name = key[1] if key is not None and "." not in name else name
         return f"{name} has no value: add {name}=..."
     if key is not None and key[1] not in first:
         return f"{key[1]}: {first}"

@@ -164,8 +164,8 @@ class TokenizerConfig:
 class UrlConfig:
     """A file from the web; its suffix says how it is read, as of local files."""
 
-    address: str = MISSING
-    """http or https."""
+    address: str | None = MISSING
+    """http or https; there is none that would do for everybody."""
     sha256: str | None = MISSING
     """Of the file as it is sent, 64 hex digits. Null is refused with the hash that was found."""
 

@@ -178,7 +178,7 @@ def check_address(data_config: dict[str, Any], path: Path) -> None:
     """Refuse to download what a config names, unless it has been downloaded here before."""
     named = {"url": "address", "hub": "name"}
     section = next((name for name in named if data_config.get(name) is not None), None)
-    if section is None or _is_downloaded(data_config):
+    if section is None or data_config[section][named[section]] is None or _is_downloaded(data_config):
         return
     asked = f"data.{section}.{named[section]}={data_config[section][named[section]]}"
     raise RequestError(

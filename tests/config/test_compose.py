@@ -121,6 +121,7 @@ WRONG = [
     (["vocab=bpe", "data.tokenizer.vocab_size=255"], "a byte-level BPE starts from 256 bytes"),
     (["vocab=gpt2"], "data.tokenizer.kind=file needs data.tokenizer.path"),
     (["data=text"], "data=text needs files"),
+    (["data=url"], "data=url needs a file: add data.url.address=https://..."),
     (["data=url", "data.url.address=ftp://a/b"], "data.url.address=ftp://a/b is no address of a file"),
     (["data=url", "data.url.address=http://a/b", "data.url.sha256=A1"], "data.url.sha256=A1 is no hash"),
     (["data=url", "data.url.address=http://a/b", "data.document=file"], "belong to data=text"),
@@ -135,6 +136,8 @@ WRONG = [
     (["data.paths=[a.txt]"], "data.paths and data.document belong to data=text"),
     (["resume_from=/nope.ckpt"], "resume_from=/nope.ckpt: no such file"),
     (["+model.teid=true"], "unknown key model.teid; did you mean model.tied?"),
+    (["data.corpus=url"], "data.url belongs to data=url, found corpus url"),
+    (["data.text_key=''"], "data.text_key is empty"),
     (["+foo=1"], "unknown key foo"),
 ]
 
@@ -181,6 +184,8 @@ def test_every_key_of_the_schema_has_a_value_in_the_default_config():
         for part in key.split("."):
             assert part in node, key
             node = node[part]
+            if node is None:  # a section of another corpus
+                break
 
 
 def loaded_modules(*arguments):

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import hashlib
+import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,9 @@ def describe(tokenizer: Tokenizer, tokens: Tokens) -> dict[str, Any]:
 
 
 def chunks(tokens: Tokens) -> Iterator[Tokens]:
-    """The tokens some at a time, which do not fit into memory together."""
+    """The tokens some at a time, for they may not fit into memory; of a mapped file none stays mapped."""
+    mapped = getattr(tokens, "_mmap", None)
     for start in range(0, len(tokens), CHUNK_TOKENS):
         yield tokens[start : start + CHUNK_TOKENS]
+        if mapped is not None:  # else the whole file would count as memory of this process
+            mapped.madvise(mmap.MADV_DONTNEED)

@@ -6,6 +6,7 @@ of change, which nobody can set. A byte that a failing disk changes is noticed o
 which most machines do when they start.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tielab.errors import RequestError
 from tielab.record import write_atomic
 from tielab.slots import slots_folder
 
@@ -37,15 +39,25 @@ def remembered(files: Sequence[Path], rules: str, compute: Callable[[], str]) ->
     if sum(path.stat().st_size for path in files) < REMEMBERED_FROM:
         return compute()
     key = hashlib.sha256(json.dumps([rules, seen]).encode()).hexdigest()
-    place = slots_folder() / "hashes" / key
-    if place.is_file():
+    place = _place_of(key)
+    if place is not None and place.is_file():
         return place.read_text()
     result = compute()
     newest = max(path.stat().st_ctime for path in files)
-    if _look(files) == seen and time.time() - newest > SETTLED_SECONDS:
-        place.parent.mkdir(exist_ok=True)
-        write_atomic(place, result)
+    if place is not None and _look(files) == seen and time.time() - newest > SETTLED_SECONDS:
+        with contextlib.suppress(OSError):
+            write_atomic(place, result)
     return result
+
+
+def _place_of(key: str) -> Path | None:
+    """Where a hash is remembered; null where nothing can be, which costs time and nothing else."""
+    try:
+        folder = slots_folder() / "hashes"
+        folder.mkdir(exist_ok=True)
+    except (OSError, RequestError):
+        return None
+    return folder / key
 
 
 def _look(files: Sequence[Path]) -> Look:

@@ -104,12 +104,12 @@ def _vocabulary(name: str, folder: Path) -> list[str]:
 
 def is_here(name: str) -> bool | None:
     """Whether the text of a corpus can be read without network; null where that depends on more keys."""
+    from tielab.checks import check_config
     from tielab.data.corpus import find_source
 
     try:
-        data = config_with(name, "byte", [])["data"]
-        if data["corpus"] == "text":
-            return None
-        return find_source(data).is_here()
+        config = config_with(name, "byte", [])
+        check_config(config)
+        return find_source(config["data"]).is_here()
     except RequestError:
         return None

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tielab.data import encode
 from tielab.data.budget import (
     check_fits,
+    count_tokens,
     data_summary,
     num_unused_ids,
     planned_tokens,
@@ -86,6 +88,12 @@ def test_unused_ids_are_counted_in_the_part_trained_on() -> None:
     summary = data_summary(prepared, training_split(prepared, 3))
     assert (summary["train"]["num_tokens"], summary["train"]["unused_ids"]) == (3, 254)
     assert "unused_ids" not in summary["validation"]
+
+
+def test_tokens_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "CHUNK_TOKENS", 7)
+    tokens = np.random.default_rng(0).integers(0, 5, 100).astype(np.uint16)
+    assert count_tokens(tokens, 8).tolist() == np.bincount(tokens, minlength=8).tolist()
 
 
 @given(st.lists(st.integers(0, 63), max_size=100))

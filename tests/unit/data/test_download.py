@@ -145,6 +145,7 @@ def test_what_cannot_be_had_is_one_line(
 
 def test_a_server_that_is_not_there_is_one_line(web: Web, make_config: MakeConfig) -> None:
     config = config_for(make_config, web.address("/text.txt"), web.content)
+    web.server.shutdown()
     web.server.server_close()
     assert "cannot be reached ([Errno 111] Connection refused)" in refusal(config)
 

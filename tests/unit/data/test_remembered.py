@@ -12,6 +12,7 @@ from tielab.data import prepare as prepare_module
 from tielab.data import remembered as module
 from tielab.data.prepare import prepare
 from tielab.data.remembered import remembered
+from tielab.errors import RequestError
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,22 @@ def test_a_file_that_has_just_changed_is_not_remembered(
     (tmp_path / "1").write_text("a")
     results = iter(["first", "second"])
     assert [remembered([tmp_path / "1"], "", lambda: next(results)) for _ in "12"] == ["first", "second"]
+
+
+def test_without_a_folder_nothing_is_remembered_and_all_is_found(
+    text_file: Path, make_config: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = prepare(make_config(text_file)).summary()
+    (tokens,) = Path(make_config()["cache_dir"]).glob("*/train.bin")
+
+    def refuse() -> Path:
+        raise RequestError("it belongs to somebody else")
+
+    for folder in (refuse, lambda: text_file):
+        monkeypatch.setattr(module, "slots_folder", folder)
+        before = tokens.stat().st_ino
+        assert prepare(make_config(text_file)).summary() == summary
+        assert tokens.stat().st_ino == before, "it was built anew"
 
 
 def test_a_flipped_byte_of_a_remembered_entry_is_noticed(

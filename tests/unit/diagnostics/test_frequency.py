@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from diagnostic_fits import Fit
-from tielab.diagnostics import frequency
-from tielab.diagnostics.frequency import Frequencies, count_tokens, frequencies, frequency_groups
+from tielab.diagnostics.frequency import Frequencies, frequencies, frequency_groups
 
 
 def test_used_rows_are_split_into_tenths_and_unused_rows_stand_apart():
@@ -19,12 +18,6 @@ def test_used_rows_are_split_into_tenths_and_unused_rows_stand_apart():
 def test_ties_go_by_id_and_few_rows_leave_groups_empty():
     assert frequency_groups(np.array([5, 5, 5])).tolist() == [0, 1, 2]
     assert Frequencies(np.array([5, 5, 5]), np.array([0, 1, 2])).group_sizes.tolist() == [1, 1, 1, *[0] * 8]
-
-
-def test_tokens_are_counted_in_pieces(monkeypatch):
-    monkeypatch.setattr(frequency, "CHUNK", 7)
-    tokens = np.random.default_rng(0).integers(0, 5, 100).astype(np.uint16)
-    assert count_tokens(tokens, 8).tolist() == np.bincount(tokens, minlength=8).tolist()
 
 
 def test_membership_sums_over_groups():
