@@ -167,6 +167,12 @@ def _check_data(data: dict[str, Any]) -> None:
     if not data["text_key"]:
         raise RequestError("data.text_key is empty; name the key or column that holds the text of a row")
     _check_url(data)
+    _check_hub(data)
+    if data["split"] == "order" and (data["corpus"] not in ("text", "url") or data["document"]):
+        raise RequestError(
+            "data.split=order cuts the one plain text of data=text or data=url and knows no documents, found "
+            f"data.corpus={data['corpus']} and data.document={data['document']}; use data.split=hash"
+        )
     if data["corpus"] != "text" and (data["paths"] or data["document"]):
         raise RequestError(
             f"data.paths and data.document belong to data=text, found corpus {data['corpus']}; "
@@ -211,6 +217,35 @@ def _check_url(data: dict[str, Any]) -> None:
         raise RequestError(f"data.url.address={url['address']} is no address of a file; give http(s)://...")
     if url["sha256"] is not None and not re.fullmatch("[0-9a-f]{64}", url["sha256"]):
         raise RequestError(f"data.url.sha256={url['sha256']} is no hash; give the 64 hex digits of sha256sum")
+
+
+def _check_hub(data: dict[str, Any]) -> None:
+    hub = data["hub"]
+    if (data["corpus"] == "hub") != (hub is not None):
+        raise RequestError(
+            f"data.hub belongs to data=hub, found corpus {data['corpus']}; add data=hub or drop it"
+        )
+    if hub is None:
+        return
+    name, revision, max_bytes = hub["name"], hub["revision"], hub["max_bytes"]
+    if max_bytes is not None and max_bytes <= 0:
+        raise RequestError(f"data.hub.max_bytes={max_bytes} is out of range: it must be greater than 0")
+    if name.startswith(("/", "./", "../", "~")):
+        if revision is not None:
+            raise RequestError(
+                f"data.hub.name={name} is a folder, which has no commit; drop data.hub.revision"
+            )
+        if not Path(name).expanduser().is_dir():
+            raise RequestError(f"data.hub.name={name}: no folder there; name one with a data set's files")
+    elif not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) or Path(name).exists():
+        raise RequestError(
+            f"data.hub.name={name} must be OWNER/NAME of the hub, or a folder written as ./FOLDER or /FOLDER"
+        )
+    elif not re.fullmatch("[0-9a-f]{40}", revision or ""):
+        raise RequestError(
+            f"data.hub.revision={revision} is no commit, and the text of any other name may change; give the "
+            f"40 hex digits of one of https://huggingface.co/datasets/{name}/commits/main"
+        )
 
 
 def _check_strides(data: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ COMMANDS = {
     "sample": "sample",
     "align": "align",
     "dashboard": "dashboard",
+    "data": "data",
 }
 """Each command with its module in ``tielab.commands``, whose ``command`` it is."""
 

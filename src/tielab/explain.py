@@ -28,6 +28,8 @@ def explain(error: BaseException) -> str | None:
         )
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _explain_config(error)
+    if isinstance(error, AssertionError) and "type for root: NoneType" in str(error):
+        return "a key below data.url or data.hub needs data=url or data=hub; add it or drop the key"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
         return "the options of a config group are names, found a number; see python train.py --help"
     return None
@@ -87,6 +89,8 @@ def _explain_config(error: BaseException) -> str:
         return f"{first}; add -m to sweep it, or quote it as in \"KEY='A,B'\""
     if "Missing mandatory value" in first:
         name = first.rpartition(": ")[2]
+        # Of a section that may be null, the error names the last part alone.
+        name = key[1] if key is not None and "." not in name else name
         return f"{name} has no value: add {name}=..."
     if key is not None and key[1] not in first:
         return f"{key[1]}: {first}"

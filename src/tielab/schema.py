@@ -18,6 +18,7 @@ class Corpus(Enum):
     code = "code"
     text = "text"
     url = "url"
+    hub = "hub"
 
 
 class TokenizerKind(Enum):
@@ -34,6 +35,13 @@ class Document(Enum):
 
     file = "file"
     paragraph = "paragraph"
+
+
+class Split(Enum):
+    """How text that has no published splits is shared out."""
+
+    hash = "hash"
+    order = "order"
 
 
 class HeadMap(Enum):
@@ -180,16 +188,42 @@ class UrlConfig:
 
 
 @dataclass
+class HubConfig:
+    """A data set of the Hugging Face hub, for ``corpus=hub``; ``data.text_key`` names its column of text."""
+
+    name: str = MISSING
+    """Such as ``Salesforce/wikitext``; or a folder with its files: ``/...``, ``./...`` or ``~/...``."""
+    config: str | None = MISSING
+    """Which of its configurations; null: the only one."""
+    revision: str | None = MISSING
+    """The commit, 40 hexadecimal digits; null for a folder."""
+    train: str = MISSING
+    """The published split that is trained on. If it is the only one, its documents are shared out by hash."""
+    validation: str | None = MISSING
+    test: str | None = MISSING
+    """Where one of the two is null, the documents of the other are shared out between them by hash."""
+    lines: bool = MISSING
+    """True: the rows are WikiText's lines, and a document is an article; false: a row is a document."""
+    max_bytes: int | None = MISSING
+    """Only the first documents of ``train`` that have no more bytes of text are downloaded; null: all."""
+
+
+@dataclass
 class DataConfig:
     corpus: Corpus = MISSING
     paths: list[str] = MISSING
     """For ``corpus=text``: local files, folders or globs."""
     document: Document | None = MISSING
     """For plain text of ``corpus=text``; null: a file each if there are several, else paragraphs."""
+    split: Split = Split.hash
+    """``hash``: each document by its own hash. ``order``: the first 90 % of the characters of one plain text
+    train, the next 5 % validate, the last 5 % test."""
     text_key: str = "text"
     """Of ``.jsonl`` and ``.parquet`` files, whose rows are the documents: the key or column with the text."""
     url: UrlConfig | None = None
     """For ``corpus=url``; null for others."""
+    hub: HubConfig | None = None
+    """For ``corpus=hub``; null for others."""
     tokenizer: TokenizerConfig = MISSING
     block_size: int = MISSING
     """Tokens T in a window."""

@@ -170,23 +170,28 @@ def check_places(config: dict[str, Any], path: Path, overridden: set[str]) -> No
         _refuse_place("output_dir", output_dir, path)
     if "data.cache_dir" not in overridden and not is_cache_in_use(cache_dir):
         _refuse_place("data.cache_dir", cache_dir, path)
-    if not overridden & {"data", "data.url", "data.url.address"}:
+    if not overridden & {"data", "data.url", "data.url.address", "data.hub", "data.hub.name"}:
         check_address(config["data"], path)
 
 
 def check_address(data_config: dict[str, Any], path: Path) -> None:
     """Refuse to download what a config names, unless it has been downloaded here before."""
-    url = data_config.get("url")
-    if url is None or url["address"] is None:
+    named = {"url": "address", "hub": "name"}
+    section = next((name for name in named if data_config.get(name) is not None), None)
+    if section is None or data_config[section][named[section]] is None or _is_downloaded(data_config):
         return
-    from tielab.data.download import place_of
+    asked = f"data.{section}.{named[section]}={data_config[section][named[section]]}"
+    raise RequestError(
+        f"{path} would download {asked}, which was not done here before; add {asked} to its command if it may"
+    )
 
-    address, cache_dir = url["address"], Path(data_config["cache_dir"]).expanduser()
-    if url["sha256"] is None or not place_of(address, url["sha256"], cache_dir).is_file():
-        raise RequestError(
-            f"{path} would download data.url.address={address}, which was not done here before; "
-            f"add data.url.address={address} to its command if it may"
-        )
+
+def _is_downloaded(data_config: dict[str, Any]) -> bool:
+    from tielab.data.corpus import find_source
+
+    url = data_config.get("url")
+    # Without a hash the source downloads, in order to tell it.
+    return (url is None or url["sha256"] is not None) and find_source(data_config).is_here()
 
 
 def is_cache_in_use(cache_dir: str) -> bool:

@@ -35,6 +35,8 @@ class Source(ABC):
     """A value of ``data.corpus``."""
     document: str
     """What one of them is: article, file, paragraph or row."""
+    document_end: str = DOCUMENT_END
+    """Follows every document; empty where the documents joined are the text as published."""
     num_bytes: int | None = None
     """Raw bytes that ``documents`` reads; null where nobody knows before."""
     num_bytes_read: int = 0
@@ -58,6 +60,15 @@ class Source(ABC):
             RequestError: one cannot be read, or there is none.
         """
 
+    def placed_documents(self) -> Iterator[tuple[str, str]]:
+        """Each document with its split before it; here the one that its own text decides."""
+        for text in self.documents():
+            yield split_of(text), text
+
+    def is_here(self) -> bool:
+        """Whether the documents can be read without network."""
+        return True
+
 
 class FileSource(Source):
     """Documents in local files, in the order of the files."""
@@ -70,6 +81,7 @@ class FileSource(Source):
         *,
         version: str = "",
         text_key: str = "text",
+        in_order: bool = False,
     ) -> None:
         self.corpus = corpus
         self.document = document
@@ -78,7 +90,20 @@ class FileSource(Source):
         """Of the installed distribution the files belong to; empty for local files."""
         self.text_key = text_key
         """Of files that hold rows: the key or column with the text."""
+        self.in_order = in_order
+        """Whether the text is cut into its splits as it is, character for character."""
+        if in_order:
+            self._check_is_one_text()
+            self.document, self.document_end = "part", ""
         self._seen: list[tuple[int, ...]] | None = None
+
+    def _check_is_one_text(self) -> None:
+        formats = [format_of(path) for path in self.files]
+        if len(formats) != 1 or not formats[0].startswith("text"):
+            raise RequestError(
+                f"data.split=order is for one plain text, found {len(formats)} files "
+                f"({', '.join(formats[:3])}); join them to one text, or use data.split=hash"
+            )
 
     def fingerprint(self) -> str:
         """sha256 over rules and bytes of the files; of a compressed one, of the compressed bytes."""
@@ -112,16 +137,24 @@ class FileSource(Source):
         for text in self._texts():
             if text.strip():
                 any_text = True
-                yield text.strip("\r\n")
+                yield text if self.in_order else text.strip("\r\n")
         self._check_unchanged()
         if not any_text:
             raise RequestError(
                 f"data.paths: {len(self.files)} files hold blank lines only; name a file with text"
             )
 
+    def placed_documents(self) -> Iterator[tuple[str, str]]:
+        if not self.in_order:
+            yield from super().placed_documents()
+            return
+        for text in self.documents():
+            yield from split_in_order(text)
+
     def _texts(self) -> Iterator[str]:
+        document = "file" if self.in_order else self.document
         for path in self.files:
-            yield from read_texts(path, self.document, self.text_key, self._count)
+            yield from read_texts(path, document, self.text_key, self._count)
 
     def _count(self, num_bytes: int) -> None:
         self.num_bytes_read += num_bytes
@@ -174,9 +207,12 @@ class CodeSource(FileSource):
 class UrlSource(FileSource):
     """A file from the web, which has the hash it is pinned to."""
 
-    def __init__(self, address: str, sha256: str, cache_dir: Path, text_key: str) -> None:
+    def __init__(
+        self, address: str, sha256: str, cache_dir: Path, text_key: str, in_order: bool = False
+    ) -> None:
         document = "paragraph" if format_at(address).startswith("text") else "row"
-        super().__init__("url", document, [place_of(address, sha256, cache_dir)], text_key=text_key)
+        file = place_of(address, sha256, cache_dir)
+        super().__init__("url", document, [file], text_key=text_key, in_order=in_order)
         self.address = address
         self.sha256 = sha256
         self.cache_dir = cache_dir
@@ -185,6 +221,9 @@ class UrlSource(FileSource):
         """sha256 over the rules and the hash of the file, which is neither downloaded for it nor read."""
         rules = [*self._rules(), format_at(self.address), self.text_key, self.sha256]
         return hashlib.sha256(json.dumps(rules).encode()).hexdigest()
+
+    def is_here(self) -> bool:
+        return self.files[0].is_file()
 
     def documents(self) -> Iterator[str]:
         downloaded(self.address, self.sha256, self.cache_dir)
@@ -207,6 +246,11 @@ def find_source(data_config: dict[str, Any]) -> Source:
         installed = _installed("sympy")
         files = sorted(Path(str(installed.locate_file("sympy"))).rglob("*.py"))
         return CodeSource(corpus, "file", files, version=installed.version)
+    if corpus == "hub":
+        from tielab.data.hub import HubSource
+
+        cache_dir = Path(data_config["cache_dir"]).expanduser()
+        return HubSource(data_config["hub"], data_config["text_key"], cache_dir)
     if corpus == "url":
         return _url_source(data_config)
     return _local_source(data_config)
@@ -223,7 +267,9 @@ def _local_source(data_config: dict[str, Any]) -> FileSource:
         document = "row"
     else:
         document = asked or ("file" if len(files) > 1 else "paragraph")
-    return FileSource("text", document, files, text_key=data_config.get("text_key", "text"))
+    in_order = data_config.get("split") == "order"
+    text_key = data_config.get("text_key", "text")
+    return FileSource("text", document, files, text_key=text_key, in_order=in_order)
 
 
 def _url_source(data_config: dict[str, Any]) -> UrlSource:
@@ -231,7 +277,8 @@ def _url_source(data_config: dict[str, Any]) -> UrlSource:
     if sha256 is None:
         refuse_unpinned(address)
     cache_dir = Path(data_config["cache_dir"]).expanduser()
-    return UrlSource(address, sha256, cache_dir, data_config["text_key"])
+    in_order = data_config.get("split") == "order"
+    return UrlSource(address, sha256, cache_dir, data_config["text_key"], in_order)
 
 
 def _installed(name: str) -> Distribution:
@@ -250,6 +297,14 @@ def split_of(text: str) -> str:
     return {0: "validation", 1: "test"}.get(int.from_bytes(digest[-4:], "big") % 20, "train")
 
 
+def split_in_order(text: str) -> Iterator[tuple[str, str]]:
+    """The first 90 % of a text's characters for train, the next 5 % for validation, the rest for test."""
+    first = int(len(text) * 0.9)
+    second = first + (len(text) - first) // 2
+    parts = (text[:first], text[first:second], text[second:])
+    yield from ((name, part) for name, part in zip(SPLITS, parts, strict=True) if part)
+
+
 def split_documents(source: Source) -> Iterator[tuple[str, str]]:
     """Each document of a source as it is tokenized, with a blank line behind it, and its split before it.
 
@@ -260,10 +315,9 @@ def split_documents(source: Source) -> Iterator[tuple[str, str]]:
         RequestError: a split has no document.
     """
     counts = dict.fromkeys(SPLITS, 0)
-    for text in source.documents():
-        name = split_of(text)
+    for name, text in source.placed_documents():
         counts[name] += 1
-        yield name, text + DOCUMENT_END
+        yield name, text + source.document_end
     for name, count in counts.items():
         if not count:
             finer = "set data.document=paragraph or give" if source.document == "file" else "give"

@@ -34,6 +34,8 @@ def make_config(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "document": None,
             "text_key": "text",
             "url": None,
+            "hub": None,
+            "split": "hash",
             "tokenizer": {"kind": "byte", "vocab_size": 256, "path": None, "byte_fallback": False}
             | (tokenizer or {}),
             "block_size": 16,

@@ -196,3 +196,19 @@ def test_the_source_of_sympy_is_a_corpus_without_duplicates(make_config: MakeCon
     assert len(set(texts)) == len(texts)
     assert all(text.strip() for text in texts)
     assert any("class Symbol(" in text for text in texts)
+
+
+def test_one_text_is_cut_in_order_character_for_character(tmp_path: Path, make_config: MakeConfig) -> None:
+    text = "".join(f"{number:03} é\n\n" for number in range(143)) + "\n"
+    path = tmp_path / "one.txt"
+    path.write_bytes(text.encode())
+    config = make_config(path, split="order")
+    found = list(split_documents(find_source(config)))
+    assert found == [("train", text[:901]), ("validation", text[901:951]), ("test", text[951:])]
+    assert find_source(config).fingerprint() != find_source(make_config(path)).fingerprint()
+
+
+def test_several_texts_are_not_cut_in_order(folder: Path, make_config: MakeConfig) -> None:
+    assert "data.split=order is for one plain text, found 2 files" in refusal(
+        make_config(folder, split="order")
+    )
