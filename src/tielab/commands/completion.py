@@ -7,7 +7,7 @@ VARIABLE = "_TIELAB_COMPLETE"
 
 BASH_TRAINING = r"""
 _tielab_train_completion() {
-    local line=${COMP_LINE:0:$COMP_POINT} script=${COMP_WORDS[1]} word choices
+    local python=${COMP_WORDS[0]} script=${COMP_WORDS[1]} line=${COMP_LINE:0:$COMP_POINT} word choices
     # Completing runs the script: only one of ours.
     if [[ $COMP_CWORD -lt 2 || $script != *train.py ]] || ! grep -qs 'tielab\.launch' "$script"; then
         [[ -n $_tielab_python_completion ]] && "$_tielab_python_completion" "$@"
@@ -15,7 +15,8 @@ _tielab_train_completion() {
     fi
     compopt -o nospace
     word=${line##* }
-    choices=$(COMP_LINE="python train.py${line#*train.py}" "${COMP_WORDS[0]}" "$script" -sc query=tielab 2>/dev/null)
+    line="python train.py${line#*train.py}"
+    choices=$(COMP_LINE=$line "$python" "$script" -sc query=tielab 2>/dev/null)
     local IFS=$'\n'
     COMPREPLY=($(compgen -W "$choices" -- "$word"))
     # Readline's word begins after the last = or : of ours.
@@ -58,8 +59,10 @@ function __tielab_train_completion
     $words[1] $words[2] -sc query=tielab 2>/dev/null
 end
 
-complete --no-files --command python --condition __tielab_is_training --arguments '(__tielab_train_completion)'
-complete --no-files --command python3 --condition __tielab_is_training --arguments '(__tielab_train_completion)'
+for name in python python3
+    complete --no-files --command $name \
+        --condition __tielab_is_training --arguments '(__tielab_train_completion)'
+end
 """
 
 TRAINING = {"bash": BASH_TRAINING, "zsh": ZSH_TRAINING, "fish": FISH_TRAINING}

@@ -55,8 +55,8 @@ def command(
         from tielab.report.html import page
 
         with busy("drawing the page"):
-            text = page(comparison)
-        write_file(text, html_file)
+            html = page(comparison)
+        write_file(html, html_file)
     if figures is not None:
         from tielab.report.figures import write_figures
 
