@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from tielab.commands.files import FOLDER, RUN, RUN_OR_SWEEP, wrote_csv
-from tielab.commands.waiting import busy
 from tielab.errors import RequestError
+from tielab.waiting import busy
 
 
 @click.command("align")

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from tielab.commands.waiting import busy
+from tielab.waiting import busy
 
 
 @click.command("doctor")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from tielab.commands.files import FOLDER, SWEEP
-from tielab.commands.waiting import busy
+from tielab.waiting import busy
 
 
 @click.command("publish")

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from tielab.commands.files import RUN
-from tielab.commands.waiting import busy
 from tielab.errors import printable
+from tielab.waiting import busy
 
 
 @click.command("sample")
