@@ -13,7 +13,7 @@ from tielab.errors import RequestError
 
 STORY = {
     "Look at what came out": {
-        "ls": ("[FOLDER]", "sweeps and runs: status, arm, seed, result"),
+        "ls": ("[FOLDER...]", "sweeps and runs: status, arm, seed, result"),
         "show": ("RUN", "one run as a page"),
         "report": ("[FOLDER...]", "tied against untied: table, tests, page, figures"),
     },
@@ -23,7 +23,7 @@ STORY = {
     },
     "Use a model": {
         "sample": ("RUN", 'text from it: --prompt "The city"'),
-        "align": ("FOLDER", "is the tied matrix like the input or the output one"),
+        "align": ("FOLDER", "is a tied matrix like an input or an output one"),
     },
     "Keep": {
         "publish": ("FOLDER STUDY", "a study's evidence, copied beside its question"),

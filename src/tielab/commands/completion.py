@@ -69,7 +69,7 @@ TRAINING = {"bash": BASH_TRAINING, "zsh": ZSH_TRAINING, "fish": FISH_TRAINING}
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(list(TRAINING)))
+@click.argument("shell", metavar="SHELL", type=click.Choice(list(TRAINING)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the script that makes TAB complete tielab and the overrides of python train.py in SHELL.

@@ -33,7 +33,8 @@ def examine(checks: dict[str, Check]) -> list[Finding]:
     findings: list[Finding] = []
     for name, check in checks.items():
         try:
-            findings += check()
+            for finding in check():
+                findings.append(finding)
         except Exception as error:  # of a broken installation anything may come
             what = " ".join(f"{type(error).__name__}: {error}".split())
             findings.append(

@@ -6,7 +6,7 @@ that says so. Imports no torch.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,27 +95,30 @@ class Listing:
     runs: list[RunEntry]
 
 
-def list_folder(folder: Path) -> Listing:
-    """Everything in or below a folder; of a sweep's folder its jobs, in their order.
+def list_folders(folders: Sequence[Path]) -> Listing:
+    """Everything in or below some folders; of a single sweep its jobs, in their order.
 
     Raises:
         RequestError: no such folder, or nothing is there.
     """
-    if not folder.is_dir():
-        raise RequestError(f"{folder}: no such folder; name one, or train with python train.py")
-    if is_sweep(folder):
-        sweep = sweep_entry(folder)
-        if sweep.reason:
+    missing = next((folder for folder in folders if not folder.is_dir()), None)
+    if missing is not None:
+        raise RequestError(f"{missing}: no such folder; name one, or train with python train.py")
+    if len(folders) == 1 and is_sweep(folders[0]):
+        sweep = sweep_entry(folders[0])
+        if sweep.reason and not sweep.jobs:
             raise RequestError(sweep.reason)
         return Listing([], sweep.jobs)
     sweeps, runs = [], []
-    for path in _walk(folder, set()):
+    seen: set[Path] = set()
+    for path in (path for folder in folders for path in _walk(folder, seen)):
         if is_sweep(path):
             sweeps.append(sweep_entry(path))
         else:
             runs.append(run_entry(path))
     if not sweeps and not runs:
-        raise RequestError(f"no sweep or run in {folder}; name another folder, or train with python train.py")
+        names = ", ".join(map(str, folders))
+        raise RequestError(f"no sweep or run in {names}; name another folder, or train with python train.py")
     return Listing(_newest_first(sweeps), _newest_first(runs))
 
 
@@ -199,12 +202,12 @@ def _entry(folder: Path, state: State, record: Record, asked: str) -> RunEntry:
         arm=printable(arm_name(record.config)),
         seed=seed_label(seeds_of(record)),
         phase=study_phase(record),
-        vocab_size=record.data.get("vocab_size") or lookup(record, "config.model.vocab_size"),
-        embed_dim=lookup(record, "config.model.embed_dim"),
+        vocab_size=_whole(record.data.get("vocab_size")) or _whole(lookup(record, "config.model.vocab_size")),
+        embed_dim=_whole(lookup(record, "config.model.embed_dim")),
         bits_per_byte=_number(lookup(record, "validation.bits_per_byte")) if done else None,
         perplexity=_number(lookup(record, "validation.perplexity")) if done else None,
-        tokens=record.tokens_seen or tokens_so_far(folder),
-        planned_tokens=lookup(record, "config.budget.tokens"),
+        tokens=_whole(record.tokens_seen) or tokens_so_far(folder),
+        planned_tokens=_whole(lookup(record, "config.budget.tokens")),
         seconds=_number(record.seconds),
         started_at=record.started_at,
     )
@@ -212,6 +215,10 @@ def _entry(folder: Path, state: State, record: Record, asked: str) -> RunEntry:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def as_json(listing: Listing) -> dict[str, Any]:

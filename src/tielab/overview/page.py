@@ -97,7 +97,7 @@ def _standing(folder: Path, state: State, record: Record) -> list[Line]:
         earlier = ", ".join(str(attempt.get("status")) for attempt in record.attempts)
         step = f"; went on after step {record.resumed_at_step}" if record.resumed_at_step else ""
         lines.append(("earlier attempts", f"{earlier}{step}"))
-    if not record.finished and not state.refused and not record.diverged:
+    if state.status == "failed" and not state.refused:
         lines += _traceback(record)
     return lines
 
@@ -109,7 +109,7 @@ def _traceback(record: Record) -> list[Line]:
 
 
 def _identity(record: Record) -> list[Line]:
-    seen = {None: "not observed yet", True: "one matrix at every check", False: "two matrices at every check"}
+    seen = {None: "not yet", True: "one matrix at every check", False: "two matrices at every check"}
     same = record.tie_observed == record.tied
     observed = seen.get(record.tie_observed, str(record.tie_observed))
     if record.tie_observed is not None and not same:
@@ -276,7 +276,11 @@ def _circumstances(record: Record) -> list[Line]:
 
 def _files(folder: Path) -> list[Line]:
     found = [*sorted(folder.glob("*")), *sorted(folder.glob("checkpoints/*.ckpt"))]
-    sizes = [(str(path.relative_to(folder)), path.stat().st_size) for path in found if path.is_file()]
+    sizes = [
+        (str(path.relative_to(folder)), path.stat().st_size)
+        for path in found
+        if path.is_file() and path.name[0] != "."
+    ]
     listed = ", ".join(f"{name} ({size_text(size)})" for name, size in sizes)
     return _known([("", listed)])
 

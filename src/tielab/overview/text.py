@@ -101,10 +101,11 @@ def tokens_text(run: RunEntry) -> str:
     """``400,384``, or of a run under way ``12,800 of 400,000 (3 %)``."""
     if run.tokens is None:
         return ""
-    if not isinstance(run.planned_tokens, int) or run.tokens >= run.planned_tokens:
+    if run.planned_tokens is None or run.tokens >= run.planned_tokens:
         return count_text(run.tokens)
     share = 100 * run.tokens / run.planned_tokens
-    return f"{count_text(run.tokens)} of {count_text(run.planned_tokens)} ({share:.0f} %)"
+    decimals = 0 if share >= 9.95 else 1
+    return f"{count_text(run.tokens)} of {count_text(run.planned_tokens)} ({share:.{decimals}f} %)"
 
 
 def ago(moment: str | None, now: float) -> str:
