@@ -61,7 +61,7 @@ def test_bash_completes_commands_options_and_runs(bash):
 
 
 def test_bash_completes_overrides_of_our_train_py_alone(bash, tmp_path):
-    (tmp_path / "train.py").write_text("raise SystemExit('it was run')  # of somebody else\n")
+    (tmp_path / "train.py").write_text("print('model.ties_were_run')  # of somebody else\n")
     keys, values, foreign, other = bash(
         f"python {ROOT}/train.py -m model.ti", f"python {ROOT}/train.py tying=rot",
         "python train.py model.ti", "python other.py x",
