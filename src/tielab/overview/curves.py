@@ -18,8 +18,9 @@ Curve = list[tuple[float, float]]
 def read_curve(folder: Path, column: str) -> Curve:
     """The numbers of a column against tokens, in file order; a cell that is no number is left out."""
     try:
-        with (folder / METRICS_NAME).open(encoding="utf-8", errors="replace", newline="") as file:
-            rows = [(_number(row.get("tokens")), _number(row.get(column))) for row in csv.DictReader(file)]
+        text = (folder / METRICS_NAME).read_text(encoding="utf-8", errors="replace")
+        whole = text.rpartition("\n")[0].splitlines()  # the last may be half a row
+        rows = [(_number(row.get("tokens")), _number(row.get(column))) for row in csv.DictReader(whole)]
     except (OSError, csv.Error):
         return []
     return [(tokens, value) for tokens, value in rows if tokens is not None and value is not None]

@@ -41,7 +41,7 @@ def outputs(tmp_path: Path) -> Path:
     put_run(sweep / "3", make_record(status="failed", tied=False, seed=1, error=diverged, validation=None))
     running = make_record(status="running", seed=2, validation=None, tokens_seen=None)
     put_run(sweep / "4", running)  # and its process has gone
-    rows = "step,tokens,train/loss\n1,1000,4.0\n2,2000,3.0\n3,250000,2.0\n4,9"
+    rows = "step,tokens,train/loss\n1,1000,4.0\n2,2000,3.0\n3,250000,2.0\n4,9,1"
     (sweep / "4" / METRICS_NAME).write_text(rows)
     put_run(sweep / "5", None)
     seeds = (0, 0, 1, 1, 2, 2)
