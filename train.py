@@ -5,5 +5,6 @@ from pathlib import Path
 
 from tielab.launch import main
 
+# Hydra's own shell completion takes a script for one of its own if it reads "@hydra.main" in it.
 if __name__ == "__main__":
     sys.exit(main(Path(__file__).resolve().parent / "conf"))

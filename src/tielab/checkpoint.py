@@ -73,7 +73,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise RequestError(f"checkpoint {path}: no such file") from None
+        raise RequestError(f"checkpoint {path}: no such file; name another") from None
     except Exception:  # torch and pickle raise a dozen kinds, depending on where the file ends
         raise RequestError(
             f"checkpoint {path} is truncated or not a checkpoint; delete it or name another"

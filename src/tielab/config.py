@@ -43,7 +43,7 @@ Any key is set with key=value; a comma-separated list sweeps it (with -m).
 Groups (group=option)
 {groups}
 
-What came out: tielab report [FOLDER...]
+What came out: tielab report [FOLDER...]; TAB for keys and options: tielab completion --help
 """
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tielab import launch
-from tielab.errors import FAILED, FINISHED, RequestError, printable
+from tielab.errors import FAILED, FINISHED, RequestError
 from tielab.record import RUN_CONFIG_NAME, Record, read_record
 from tielab.report.pairing import lookup
 from tielab.trust import read_run_yaml
@@ -50,11 +51,31 @@ def compare_records(original: Record, repeated: Record) -> Repetition:
     return Repetition(differing(RESULTS), differing(CIRCUMSTANCES))
 
 
-def rerun(run: Path, overrides: Sequence[str]) -> int:
-    """Repeat a run into a new folder, print what differs, and return the exit status.
+@dataclass
+class Rerun:
+    """How a repetition ended, and how it compares."""
 
-    0: as before, or the changed circumstances are named. 1: the repetition failed, or its results
-    differ with nothing to explain it.
+    status: int
+    """Exit status. 0: as before, or the changed circumstances are named. 1: the repetition failed, or its
+    results differ with nothing to explain it."""
+    original: Record
+    folder: Path | None = None
+    """Of the repetition; None if there is none."""
+    repeated: Record | None = None
+
+    @property
+    def comparison(self) -> Repetition | None:
+        """None unless both runs finished."""
+        if self.repeated is None or not self.repeated.finished or not self.original.finished:
+            return None
+        return compare_records(self.original, self.repeated)
+
+
+def rerun(run: Path, overrides: Sequence[str]) -> Rerun:
+    """Repeat a run into a new folder.
+
+    Raises:
+        RequestError: no run is there, or its config is refused.
     """
     original = read_record(run)
     if not (run / RUN_CONFIG_NAME).is_file():
@@ -64,18 +85,38 @@ def rerun(run: Path, overrides: Sequence[str]) -> int:
     groups = Path(__file__).parents[2] / "conf"
     where = ["--config-dir", str(run.resolve()), "--config-name", Path(RUN_CONFIG_NAME).stem]
     status = launch.main(groups if groups.is_dir() else run.resolve(), [*where, *overrides])
-    if status != FINISHED:
-        return status
-    repeated = read_record(launch.outcome.folders[-1])
-    repetition = compare_records(original, repeated)
-    print("\n".join(printable(line) for line in describe(repetition, original, repeated)))
-    return FAILED if repetition.unexplained else FINISHED
+    if status != FINISHED or not launch.outcome.folders:
+        return Rerun(status, original, next(iter(launch.outcome.folders[-1:]), None))
+    folder = launch.outcome.folders[-1]
+    done = Rerun(FINISHED, original, folder, read_record(folder))
+    if done.comparison is not None and done.comparison.unexplained:
+        done.status = FAILED
+    return done
 
 
-def describe(repetition: Repetition, original: Record, repeated: Record) -> list[str]:
-    """The comparison in words."""
+def as_json(done: Rerun) -> dict[str, Any]:
+    """The comparison as plain values; ``differing`` lists what has another value than before."""
+    found = done.comparison
+    return {
+        "status": done.status,
+        "original": done.original.run_id,
+        "repeated": None if done.repeated is None else done.repeated.run_id,
+        "folder": None if done.folder is None else str(done.folder),
+        "reproduced": None if found is None else found.reproduced,
+        "unexplained": None if found is None else found.unexplained,
+        "differing_results": [] if found is None else found.differing_results,
+        "differing_circumstances": [] if found is None else found.differing_circumstances,
+    }
+
+
+def describe(done: Rerun) -> list[str]:
+    """The comparison in words; none where there is no repetition."""
+    original, repeated = done.original, done.repeated
+    if repeated is None:
+        return []
     if not original.finished:
         return [f"{original.run_id} was {original.status}: there is nothing to compare with"]
+    repetition = compare_records(original, repeated)
     if repetition.reproduced:
         lines = [f"reproduced bit for bit: weights {repeated.weights_hash}, and every metric"]
     else:

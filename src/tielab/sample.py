@@ -11,7 +11,7 @@ from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
 from tielab.fit import build_model, run_identity
 from tielab.models.minigpt import MiniGPT
-from tielab.record import RUN_CONFIG_NAME, TOKENIZER_NAME
+from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, TOKENIZER_NAME
 from tielab.trust import read_run_yaml
 
 
@@ -44,15 +44,30 @@ def open_run(run: Path, checkpoint: str | Path = "best") -> TrainedRun:
     """
     for name in (RUN_CONFIG_NAME, TOKENIZER_NAME):
         if not (run / name).is_file():
+            if (run / RECORD_NAME).is_file():
+                raise RequestError(_what_to_do_without(run, name))
             raise RequestError(f"{run}: no {name} there; give the folder of a run that has begun training")
     config = read_run_yaml(run / RUN_CONFIG_NAME)
     tokenizer = _read_tokenizer(run / TOKENIZER_NAME)
     named = checkpoint in ("best", "last")
     path = run / "checkpoints" / f"{checkpoint}.ckpt" if named else Path(checkpoint)
+    if named and not path.is_file():
+        other = run / "checkpoints" / f"{'last' if checkpoint == 'best' else 'best'}.ckpt"
+        if other.is_file():
+            raise RequestError(f"{run} has no {path.name}; use the other one with --checkpoint {other.stem}")
+        raise RequestError(_what_to_do_without(run, path.name))
     contents = read_checkpoint(path, run_identity(config, tokenizer))
     model = build_model(config["model"], tokenizer)
     load_weights(model, contents)
     return TrainedRun(model.eval(), tokenizer, config, contents)
+
+
+def _what_to_do_without(run: Path, name: str) -> str:
+    """Why a run lacks a file, and how to get one."""
+    return (
+        f"{run} has no {name}: it did not come so far, was trained with callbacks=none, or was published, "
+        f"which leaves it out; train it again with tielab rerun {run}"
+    )
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

@@ -94,7 +94,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _measure(config: dict[str, Any], reference_model: dict[str, Any]) -> dict[str, Any]:
-    print("matching=time: measures the seconds per token of both arms", flush=True)
+    print("matching=time: measures the seconds per token of both arms, for some 20 s", flush=True)
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name, _device_environment(config["trainer"]) as environment:
         folder = Path(name)

@@ -175,7 +175,7 @@ def test_wrong_requests_are_one_line(sweep, alone, tielab, tmp_path):
     refused(tielab("align", alone("0").parent), "no two matrices of runs with different seeds to compare")
     lost = alone("2")
     (lost / "checkpoints" / "last.ckpt").unlink()
-    refused(tielab("align", lost, sweep / "1"), "last.ckpt: no such file")
+    refused(tielab("align", lost, sweep / "1"), "has no last.ckpt; use the other one with --checkpoint best")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A run repeats from its folder, bit for bit, and a checkpoint goes only where it belongs."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,18 @@ def test_rerun_reproduces_bit_for_bit(run_folder, tielab, tmp_path):
     assert repeated.rerun_of == original.run_id
     assert repeated.run_id != original.run_id
     assert f"reproduced bit for bit: weights {original.weights_hash}" in done.stdout
+
+
+def test_what_differs_is_alone_on_standard_output_as_json(run_folder, tielab, tmp_path):
+    done = tielab("rerun", run_folder, "seed=1", "--json")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    original, repeated = read_record(run_folder), only_run(tmp_path)
+    assert (content["original"], content["repeated"]) == (original.run_id, repeated.run_id)
+    assert (content["reproduced"], content["unexplained"]) == (False, False)
+    changed = f"weights_hash: {original.weights_hash} -> {repeated.weights_hash}"
+    assert content["differing_results"][0] == changed
+    assert "run: " in done.stderr
 
 
 def test_rerun_with_another_value_names_what_differs(run_folder, tielab, tmp_path):

@@ -208,6 +208,9 @@ def test_sample(sweep, tielab):
     assert first.stdout == second.stdout
     assert first.stdout.startswith("abc")
     assert len(first.stdout) == len("abc") + 20 + len("\n")  # a char tokenizer: a token a character
+    content = json.loads(tielab(*arguments, "--json").stdout)
+    assert content["prompt"] + content["text"] + "\n" == first.stdout
+    assert content["settings"]["seed"] == 3
     wrong = tielab("sample", folder / "0", "--prompt", "abc", "--temperature", 0)
     assert wrong.returncode == 2
     assert re.fullmatch(r"error: temperature 0.0 must be greater than 0.*\n", wrong.stderr)

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import click
 
-from tielab.commands.files import FOLDER, wrote_csv
+from tielab.commands.files import FOLDER, RUN, RUN_OR_SWEEP, wrote_csv
 from tielab.errors import RequestError
+from tielab.waiting import busy
 
 
 @click.command("align")
-@click.argument("folders", nargs=-1, required=True, type=FOLDER)
+@click.argument("folders", nargs=-1, required=True, type=RUN_OR_SWEEP)
 @click.option(
     "--ceiling",
     "ceilings",
     multiple=True,
-    type=FOLDER,
+    type=RUN,
     help="A run that repeats one of the two with another seed; repeatable.  [default: those beside them]",
 )
 @click.option(
@@ -44,9 +45,7 @@ def command(
     tielab align UNTIED_RUN TIED_RUN --ceiling TIED_RUN_OF_ANOTHER_SEED
     tielab align UNTIED_RUN --json
     """
-    from tielab.alignment.pair import align_pair
     from tielab.alignment.render import show
-    from tielab.alignment.sweep import align_sweep
     from tielab.record import RECORD_NAME
 
     if len(folders) > 2:
@@ -54,11 +53,15 @@ def command(
     is_sweep = len(folders) == 1 and not (folders[0] / RECORD_NAME).is_file()
     if is_sweep and ceilings:
         raise RequestError(f"--ceiling is for two runs, {folders[0]} is a folder of them; leave it out")
-    results = (
-        align_sweep(folders[0], checkpoint, min_count)
-        if is_sweep
-        else align_pair(folders[0], folders[-1], ceilings, checkpoint, min_count)
-    )
+    with busy("loading the models, comparing their matrices"):
+        from tielab.alignment.pair import align_pair
+        from tielab.alignment.sweep import align_sweep
+
+        results = (
+            align_sweep(folders[0], checkpoint, min_count)
+            if is_sweep
+            else align_pair(folders[0], folders[-1], ceilings, checkpoint, min_count)
+        )
     if csv_file is not None and wrote_csv(show(results, "csv") or "", csv_file):
         return
     click.echo(show(results, format or "auto") or "", nl=False)

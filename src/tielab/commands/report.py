@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
-from tielab.commands.files import FOLDER, write_file, wrote_csv
+from tielab.commands.files import FOLDER, RUN_OR_SWEEP, write_file, wrote_csv
 from tielab.errors import RequestError
+from tielab.waiting import busy
 
 
 @click.command("report")
-@click.argument("folders", nargs=-1, type=FOLDER)
+@click.argument("folders", nargs=-1, type=RUN_OR_SWEEP)
 @click.option(
     "--csv", "csv_file", type=FOLDER, help="Also write full-precision CSV to this file; - is standard output."
 )
@@ -46,15 +47,21 @@ def command(
     if not chosen:
         chosen = [newest(Path("outputs"))]
         click.echo(f"{chosen[0]}:", err=True)
-    comparison = compare(collect_runs(chosen), baseline)
+    with busy("reading the runs"):
+        collected = collect_runs(chosen)
+    with busy(f"comparing {len(collected.runs)} runs"):
+        comparison = compare(collected, baseline)
     if html_file is not None:
         from tielab.report.html import page
 
-        write_file(page(comparison), html_file)
+        with busy("drawing the page"):
+            html = page(comparison)
+        write_file(html, html_file)
     if figures is not None:
         from tielab.report.figures import write_figures
 
-        write_figures(comparison, figures)
+        with busy("drawing the figures"):
+            write_figures(comparison, figures)
     for file, text in ((csv_file, to_csv), (runs_file, to_runs_csv)):
         if file is not None and wrote_csv(text(comparison), file):
             return

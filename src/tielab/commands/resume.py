@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from tielab.commands.files import FOLDER
+from tielab.commands.files import RUN_OR_SWEEP
 
 
 @click.command("resume")
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=RUN_OR_SWEEP)
 def command(folder: Path) -> None:
     """Finish the run or the sweep in FOLDER: unfinished jobs go on from their last checkpoints.
 

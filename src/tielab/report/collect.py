@@ -47,7 +47,7 @@ def collect_runs(folders: list[Path]) -> Collected:
             raise RequestError(f"{folder}: no such folder; give folders of runs or sweeps")
         for found in _walk(folder, seen, unreadable):
             try:
-                runs.append(CollectedRun(found, _read_checked(found)))
+                runs.append(CollectedRun(found, read_checked(found)))
             except (RequestError, OSError) as error:
                 unreadable.append(UnreadableRun(found, str(error)))
     if not runs:
@@ -74,7 +74,12 @@ def _walk(folder: Path, seen: set[Path], unreadable: list[UnreadableRun]) -> Ite
             yield from _walk(child, seen, unreadable)
 
 
-def _read_checked(folder: Path) -> Record:
+def read_checked(folder: Path) -> Record:
+    """A run's record, if its fields are what a report reads.
+
+    Raises:
+        RequestError: as ``read_record``, or a field is of another kind.
+    """
     record = read_record(folder)
     expected = {
         "config": dict, "data": dict, "parameters": dict, "tied": bool, "seed": int, "started_at": str | None,

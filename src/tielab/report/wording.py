@@ -28,8 +28,10 @@ def _with_sd(mean: float, sd: float | None, decimals: int) -> str:
 
 
 def difference_text(value: float) -> str:
-    """Signed, four decimals, more where four would show a difference as zero."""
-    return f"{value:+.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:+.1e}"
+    """Signed, four decimals; where four would show a difference as zero, its first two digits."""
+    if value == 0 or not 5e-8 <= abs(value) < 0.00005:
+        return f"{value:+.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:+.0e}"
+    return f"{value:+.{1 - math.floor(math.log10(abs(value)))}f}"
 
 
 def magnitude_text(value: float) -> str:

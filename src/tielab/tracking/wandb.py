@@ -193,6 +193,16 @@ def _were_rows_refused(folder: Path) -> bool:
         return False
 
 
+def chosen_mode(mode: str) -> str:
+    """Online, offline or disabled: what a run of this mode would begin as; asks no server.
+
+    Raises:
+        RequestError: the mode is unknown, the key is malformed, or online was asked for without a key.
+    """
+    asked = _asked_mode(mode)
+    return asked if asked in ("offline", "disabled") else _online_if_key(asked)
+
+
 def _asked_mode(mode: str) -> str:
     asked = os.environ.get("WANDB_MODE") or "auto" if mode == "auto" else mode
     asked = MODE_ALIASES.get(asked, asked)
@@ -215,7 +225,7 @@ def _prepare_process() -> None:
 def _start(arguments: dict[str, Any], asked: str) -> WandbLogger:
     from wandb.errors import AuthenticationError, CommError, UsageError
 
-    mode = asked if asked in ("offline", "disabled") else _online_if_key(asked)
+    mode = chosen_mode(asked)
     try:
         return _open(arguments, mode)
     except (UsageError, ValueError) as error:

@@ -4,6 +4,7 @@ import math
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tielab.sweep import is_sweep
 from tielab.training.task import LanguageModelTask
 
 
@@ -29,6 +31,7 @@ class ProgressBar(L.Callback):
         self._shown_at = 0.0
         self._started_at = 0.0
         self._first_tokens = 0
+        self._job = ""
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, LanguageModelTask)
@@ -36,6 +39,9 @@ class ProgressBar(L.Callback):
             return
         self._started_at = self._shown_at = time.monotonic()
         self._first_tokens = pl_module.tokens_seen
+        folder = Path(trainer.default_root_dir)
+        if is_sweep(folder.parent):  # several may train at the same time
+            self._job = f"job {folder.name}: "
         if sys.stderr.isatty():
             self._bar = _bar(total=pl_module.num_steps * pl_module.tokens_per_step)
 
@@ -58,7 +64,8 @@ class ProgressBar(L.Callback):
         rate = (task.tokens_seen - self._first_tokens) / elapsed
         left = timedelta(seconds=round((total - task.tokens_seen) / rate))
         print(
-            f"{task.tokens_seen:,}/{total:,} tokens  loss {loss:.3f}  {rate:,.0f} tokens/s  {left} left",
+            f"{self._job}{task.tokens_seen:,}/{total:,} tokens  loss {loss:.3f}  {rate:,.0f} tokens/s  "
+            f"{left} left",
             file=sys.stderr,
             flush=True,
         )

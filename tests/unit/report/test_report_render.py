@@ -191,7 +191,7 @@ def test_large_and_small_numbers_stay_readable() -> None:
     ]
     text = to_plain(compare(collected(*records)))
     assert "50,123 " in text
-    assert "-1.0e-07" in text
+    assert "-0.00000010" in text
     assert "3,072" in text
 
 
