@@ -1,9 +1,10 @@
 # make train: set up, run the default comparison, print its table.   make test: set up, run the tests.
+# make docs: set up, build the documentation; open site/index.html.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: train test setup check clean
+.PHONY: train test setup check docs clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -16,6 +17,9 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 setup: $(INSTALLED)
 

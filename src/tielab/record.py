@@ -37,10 +37,13 @@ class Validation:
     nats: float
     """Sum of the negative log-likelihoods of all scored tokens."""
     num_tokens: int
+    """Scored tokens: all of the split but the first."""
     num_bytes: int
     """UTF-8 bytes of exactly the scored tokens."""
     perplexity: float
+    """exp(nats / num_tokens)."""
     bits_per_byte: float
+    """nats / (ln 2 * num_bytes)."""
     content_hash: str
     """Of the validation token ids and their bytes."""
     tokens_seen: int
@@ -48,6 +51,7 @@ class Validation:
     num_words: int | None = None
     """Whitespace-separated words of exactly the scored tokens; null in a record that is older than this."""
     word_perplexity: float | None = None
+    """exp(nats / num_words)."""
 
 
 @dataclass
@@ -55,12 +59,17 @@ class Throughput:
     """Training tokens per second, all processes together; validation, checkpoints and logging left out."""
 
     median: float
+    """Over intervals of training."""
     q1: float
+    """First quartile."""
     q3: float
+    """Third quartile."""
     per_device: float
     """Median divided by the number of processes."""
     num_intervals: int
+    """Of ``trainer.log_every_n_steps`` steps each."""
     warmup_steps: int
+    """Steps at the start that were left out."""
 
 
 @dataclass
@@ -68,12 +77,19 @@ class Attempt:
     """An earlier try at a run that was taken up again."""
 
     started_at: str | None
+    """As in ``Record``, like all of these."""
     status: str
+    """How that attempt stood when the next one began."""
     error: dict[str, str] | None
+    """Null unless it failed."""
     commit: str | None
+    """Of the code it ran."""
     dirty: bool | None
+    """Whether that code was changed."""
     code_hash: str | None
+    """Of that code."""
     host: str | None
+    """Where it ran."""
 
 
 @dataclass
@@ -81,12 +97,19 @@ class Record:
     """What one run was asked for, what was observed, and what came out."""
 
     run_id: str
+    """Name of the run in W&B and in its repetitions: arm, V, D, seed and six random digits."""
     status: str
+    """running, finished, failed or interrupted."""
     config: dict[str, Any]
+    """What run.yaml holds."""
     config_hash: str
+    """Of the keys that decide the result: runs of equal hash are repetitions."""
     tied: bool
+    """As configured."""
     seed: int
+    """As configured."""
     schema_version: int = SCHEMA_VERSION
+    """Of this file; a reader refuses another one."""
     started_at: str | None = None
     """UTC, ISO 8601; of the last attempt."""
     attempts: list[dict[str, Any]] = field(default_factory=list)
@@ -94,15 +117,21 @@ class Record:
     resumed_at_step: int | None = None
     """Optimizer steps the last attempt found done; null: it began anew."""
     process_id: int | None = None
+    """Of the process that carries out the run."""
     host: str | None = None
+    """Name of the machine."""
     commit: str | None = None
+    """Of the code, if it lies in a git checkout."""
     dirty: bool | None = None
+    """Whether it had uncommitted changes."""
     code_hash: str | None = None
     """Of the package's source files: tells two dirty checkouts apart."""
     versions: dict[str, str] = field(default_factory=dict)
+    """Of Python and the packages that decide numbers."""
     device: str | None = None
     """Name of the device one process trained on."""
     num_threads: int | None = None
+    """CPU threads of each process."""
     num_processes: int | None = None
     """Counted by an all-reduce of ones, not read from the config."""
     tie_observed: bool | None = None
@@ -143,14 +172,17 @@ class Record:
     peak_memory_bytes: int | None = None
     """On a GPU what the allocator held; on the CPU the process's peak resident memory."""
     tokens_seen: int | None = None
+    """Training tokens consumed, all processes together."""
     epochs: float | None = None
     """``tokens_seen`` in passes over the training tokens used."""
     num_steps: int | None = None
+    """Optimizer steps done."""
     seconds: float | None = None
     """Of the process's work up to the record, and those that led to the checkpoint it went on from."""
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
     """data, train, validation; the last two with those that led to the checkpoint."""
     weights_hash: str | None = None
+    """Of the final weights, bit for bit."""
     diagnostics: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By diagnostic its summary: plain numbers and lists of numbers."""
     error: dict[str, str] | None = None

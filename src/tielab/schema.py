@@ -121,6 +121,7 @@ class ModelConfig:
     """The network; ``_target_`` names the class, the rest are its arguments."""
 
     _target_: str = MISSING
+    """The class: MiniGPT or one derived from it, in this package."""
     vocab_size: int | None = MISSING
     """Rows V of the token embedding; comes from the tokenizer by interpolation."""
     block_size: int = MISSING
@@ -128,7 +129,9 @@ class ModelConfig:
     embed_dim: int = MISSING
     """Width D of embedding, blocks and head; a multiple of ``num_heads``."""
     num_layers: int = MISSING
+    """Blocks L."""
     num_heads: int = MISSING
+    """Attention heads of a block."""
     hidden_dim: int = MISSING
     """Width of the MLP inside a block."""
     dropout: float = MISSING
@@ -142,6 +145,7 @@ class ModelConfig:
     init_std: float | None = MISSING
     """Standard deviation of every weight at the start; null: min(0.02, 2.56 / embed_dim)."""
     seed: int = MISSING
+    """Keys every initial weight, together with the parameter's name; comes from ``seed``."""
     head_map: HeadMap = MISSING
     """``linear``: a learned map A of the hidden state; ``permutation``: W = Pi S, with a fixed random order
     of the rows; ``rotation``: W = S Q, with a fixed random orthogonal Q. Of tied models."""
@@ -169,6 +173,7 @@ class ModelConfig:
 @dataclass
 class TokenizerConfig:
     kind: TokenizerKind = MISSING
+    """Of which units; trained on the training split only, except ``file``."""
     vocab_size: int | None = MISSING
     """Exact number of ids V. For ``char`` null means every character of the training split."""
     path: str | None = MISSING
@@ -211,6 +216,7 @@ class HubConfig:
 @dataclass
 class DataConfig:
     corpus: Corpus = MISSING
+    """Where the text comes from."""
     paths: list[str] = MISSING
     """For ``corpus=text``: local files, folders or globs."""
     document: Document | None = MISSING
@@ -242,9 +248,11 @@ class DataConfig:
     eval_batch_size: int = MISSING
     """Windows per evaluation batch in each process."""
     num_workers: int = MISSING
+    """Processes that cut windows beside each training process; 0: it does so itself."""
     seed: int = MISSING
     """Keys the order of the training windows."""
     cache_dir: str = MISSING
+    """Tokenized text is kept here for all runs."""
 
 
 @dataclass
@@ -254,14 +262,19 @@ class OptimizerConfig:
     learning_rate: float = MISSING
     """Peak of the schedule."""
     beta1: float = MISSING
+    """Decay of the mean of the gradients."""
     beta2: float = MISSING
+    """Decay of the mean of their squares."""
     epsilon: float = MISSING
+    """Added to the root of that mean before it divides."""
     weight_decay: float = MISSING
     """For the matrices inside the blocks; biases and norms have none."""
     embedding_weight_decay: float = MISSING
     """For token embedding, position embedding and LM head, in both arms."""
     gradient_clip_norm: float | None = MISSING
+    """Gradients with a larger norm, all together, are scaled down to it; null: never."""
     fused: bool = MISSING
+    """True: one kernel updates all parameters; faster, with other rounding."""
     embedding_learning_rate_scale: float = MISSING
     """Multiplies the learning rate of the token embedding's matrix; tied, of the shared one."""
     head_learning_rate_scale: float = MISSING
@@ -292,10 +305,13 @@ class BudgetConfig:
 @dataclass
 class TrainerConfig:
     accelerator: str = MISSING
+    """cpu or gpu."""
     strategy: str = MISSING
+    """auto (one process), ddp or fsdp."""
     devices: int = MISSING
     """Processes on each node, one per device."""
     num_nodes: int = MISSING
+    """Machines that one run spans."""
     tensor_parallel_size: int = MISSING
     """Processes that hold one model together, each a part of its vocabulary; divides their number."""
     precision: str = MISSING
@@ -303,8 +319,11 @@ class TrainerConfig:
     num_threads: int = MISSING
     """CPU threads of each process; fixed, since the bits of a result depend on it."""
     accumulate_grad_batches: int = MISSING
+    """Micro-batches that a process takes one after the other for a step."""
     deterministic: bool = MISSING
+    """True: operations whose result depends on timing are refused or replaced."""
     log_every_n_steps: int = MISSING
+    """Optimizer steps from one row of losses in metrics.csv to the next."""
 
 
 @dataclass
@@ -333,6 +352,7 @@ class StudyConfig:
     """A sweep that first chooses the learning rate of each combination of its keys."""
 
     tune: TunedKey | None = MISSING
+    """``lr``: choose the learning rate first; null: compare at the rate given."""
     rates: list[float] = MISSING
     """The grid: ascending, at least 3, each at most twice the one before; extended where its best is an
     end."""
@@ -359,6 +379,7 @@ class Config:
     matching: MatchingConfig = MISSING
     study: StudyConfig = MISSING
     seed: int = MISSING
+    """Of the weights, the order of the batches and dropout. Arms are paired by it."""
     init_from: str | None = None
     """A folder with a GPT-2-shaped model as transformers saves it, whose weights the run starts from."""
     init_tie_from: End | None = None
