@@ -226,8 +226,8 @@ def computed(config: dict[str, Any]) -> dict[str, Any]:
 def with_later_keys(config: dict[str, Any]) -> dict[str, Any]:
     """The config of an older run with the keys that have come since; changed in place and returned."""
     for key, value in LATER_DEFAULTS.items():
-        parent, _, leaf = key.rpartition(".")
-        lookup(config, parent).setdefault(leaf, value)
+        section, _, leaf = key.rpartition(".")
+        lookup(config, section).setdefault(leaf, value)
     return config
 
 

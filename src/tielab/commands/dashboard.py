@@ -13,7 +13,12 @@ SWEEP = click.option("--sweep", help="Show the runs of this sweep only (the name
 
 @click.group("dashboard")
 def command() -> None:
-    """The W&B dashboard: bits per byte by arm, parameters, speed, what differs; grouped by sweep."""
+    """The W&B dashboard: bits per byte by arm, parameters, speed, what differs; grouped by sweep.
+
+    \b
+    tielab dashboard show
+    tielab dashboard publish me/tielab
+    """
 
 
 @command.command("show")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from outcomes import put_run
 
+from outcomes import put_run
 from report_records import make_record
 from tielab.record import METRICS_NAME
 from tielab.sweep import MANIFEST_NAME

@@ -17,13 +17,17 @@ def help_of(name: str) -> str:
     return command.get_help(click.Context(command, info_name=name, parent=CONTEXT))
 
 
-def examples_of(name: str) -> list[str]:
+def examples_of(command: click.Command | None) -> list[str]:
     """The command lines of ``tielab`` in the examples of a command's docstring."""
-    command = main.get_command(CONTEXT, name)
     assert command is not None
     assert command.help is not None
     _, _, block = command.help.partition("\b\n")
     return re.findall(r"tielab ([^|)\n]+)", block)
+
+
+def parts_of(command: click.Command | None) -> list[click.Command | None]:
+    """A command and those below it."""
+    return [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
 
 
 def test_the_help_is_one_screen_and_names_every_command_once(invoke):
@@ -41,12 +45,16 @@ def test_the_help_is_one_screen_and_names_every_command_once(invoke):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_parse_and_says_what_it_does(name):
     command = main.get_command(CONTEXT, name)
-    examples = examples_of(name)
-    assert examples
-    for example in examples:
-        given, *arguments = shlex.split(example)
-        assert given == name
-        command.make_context(name, arguments, parent=CONTEXT)  # a wrong one raises UsageError
+    for part in parts_of(command):
+        examples = examples_of(part)
+        assert examples, part.name
+        for example in examples:
+            given, *arguments = shlex.split(example)
+            assert given == name
+            if isinstance(command, click.Group):
+                given, *arguments = arguments
+                part = command.commands[given]
+            part.make_context(given, arguments, parent=CONTEXT)  # a wrong one raises UsageError
     assert max(map(len, help_of(name).splitlines())) <= 80
 
 

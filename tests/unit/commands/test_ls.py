@@ -3,8 +3,8 @@ import re
 import shutil
 
 import pytest
-from outcomes import put_run
 
+from outcomes import put_run
 from report_records import make_record
 from tielab.overview.entries import list_folders, run_entry
 from tielab.overview.text import ago, duration, to_text

@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from outcomes import put_run
 
+from outcomes import put_run
 from report_records import make_record, make_validation
 from tielab.overview.curves import read_curve, sparkline
 from tielab.overview.page import page, read_run, to_text

@@ -23,6 +23,7 @@ CONFIG = {
     "model": {"tied": False, "vocab_size": 64, "embed_dim": 32},
     "data": {"batch_size": 8, "block_size": 16},
     "optimizer": {"learning_rate": 0.003},
+    "study": {"phase": None},
     "seed": 3,
 }
 TOKENS_PER_STEP = 8 * 16
