@@ -22,7 +22,7 @@ from tielab.sweep import MANIFEST_NAME, begin_sweep, code_drift, exit_status, fi
 
 def config(seed, **keys):
     model = {"tied": True, "vocab_size": 64, "embed_dim": 32}
-    return {"seed": seed, "model": model, "data": {}, "matching": {"requested": None}, **keys}
+    return {"seed": seed, "model": model, "data": {"seed": seed}, "matching": {"requested": None}, **keys}
 
 
 def asked(*seeds):
