@@ -205,8 +205,10 @@ class HubConfig:
     train: str = MISSING
     """The published split that is trained on. If it is the only one, its documents are shared out by hash."""
     validation: str | None = MISSING
+    """The published split that is validated on. Where it or ``test`` is null, the documents of the other are
+    shared out between the two by hash."""
     test: str | None = MISSING
-    """Where one of the two is null, the documents of the other are shared out between them by hash."""
+    """The published split that is kept for a test; null: as with ``validation``."""
     lines: bool = MISSING
     """True: the rows are WikiText's lines, and a document is an article; false: a row is a document."""
     max_bytes: int | None = MISSING

@@ -33,7 +33,8 @@ def commands():
             lines = block.replace("\\\n", " ").splitlines()
             prompted = [line for line in lines if line.startswith("$ ")]  # the other lines are output
             found += [(page, bare(line)) for line in prompted or lines]
-        spans = re.findall(r"`((?:python train\.py|tielab|make|pytest) [^`]+)`", BLOCK.sub("", text))
+        # Not `tielab NAME` alone, which names a command.
+        spans = re.findall(r"`((?:python train\.py|tielab \w+|make|pytest) [^`]+)`", BLOCK.sub("", text))
         found += [(page, bare(span)) for span in spans]
     return sorted({(page, line) for page, line in found if line})
 
@@ -80,10 +81,11 @@ def test_train_commands_compose(line, monkeypatch, cache_dir):
     words = shlex.split(line)[2:]
     if "--help" in words or "--cfg" in words or "--config-dir" in words:
         return  # run by the tests of config and of rerun
-    overrides = [word for word in words if word != "-m" and not word.startswith("hydra")]
-    if any(word.partition("=")[0].isupper() for word in overrides):
+    # A model to start from is its reader's.
+    overrides = [word for word in words if word != "-m" and not word.startswith(("hydra", "init_from="))]
+    if any(word.partition("=")[0].isupper() for word in overrides) or overrides == ["..."]:
         return  # a pattern such as GROUP=OPTION
-    overrides = [word.replace("NAME", "x") for word in overrides]
+    overrides = [word.replace("NAME", "x").replace("COMMIT", 40 * "0") for word in overrides]
     jobs = expanded([word for word in overrides if not word.startswith("~")])
     assert len(jobs) == 1 or "-m" in words, line
     for job in jobs:
