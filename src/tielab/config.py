@@ -325,8 +325,14 @@ GROUPS = ("tying", "width", "vocab", "experiments")
 
 
 def suggest_key(name: str) -> str:
-    """``; did you mean KEY?`` for a key close to a known one, else nothing."""
-    return suggest(name, [*known_keys(), *GROUPS])
+    """``; did you mean KEY?`` for a key close to a known one, or the keys of its section, else nothing."""
+    known = [*known_keys(), *GROUPS]
+    section, _, leaf = name.rpartition(".")
+    beside = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == section}
+    if not section or not beside:
+        return suggest(name, known)
+    close = difflib.get_close_matches(leaf, list(beside), n=1)
+    return f"; did you mean {beside[close[0]]}?" if close else f"; {section} has {', '.join(beside)}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -131,7 +131,7 @@ class State:
         error = self.record.error if self.record is not None else None
         if error is None:
             return ""
-        told = self.refused or self.status == "diverged"
+        told = self.refused or self.status in ("diverged", "interrupted")
         what = error["message"] if told else f"{error['type']}: {error['message']}"
         return printable(" ".join(what.split()))
 

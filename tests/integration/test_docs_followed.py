@@ -54,11 +54,12 @@ class Reader:
                 done = self.train(*shlex.split(line)[2:], *self.smaller)
                 assert done.returncode == 0, done.stderr
             elif line.startswith("tielab"):
-                newest = max((self.folder / "outputs/runs").glob("*"), default="")
+                kind = "sweeps" if "outputs/sweeps" in line else "runs"
+                newest = max((self.folder / "outputs" / kind).glob("*"), default="")
                 done = self.tielab(*shlex.split(re.sub(r"\$\([^)]*\)", str(newest), line))[1:])
                 assert done.returncode == 0, done.stderr
             else:
-                assert line.split()[0] in ("make", "source", "ls"), line
+                assert line.split()[0] in ("make", "source", "export", "ls"), line
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from tielab.models.accounting import weights_hash
 from tielab.notebook import CONF, _config_of_run
 from tielab.record import read_record
 
-EXAMPLE = ROOT / "docs" / "examples" / "notebook.py"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 NANO = {"embed_dim": 32, "num_layers": 2, "num_heads": 4, "hidden_dim": 128}
 ONE_THREAD = ["trainer.num_threads=1"]
 
@@ -230,7 +230,8 @@ def test_installed_package_has_the_config():
 
 def test_example_is_short_and_runs(corpus, cache_dir, tmp_path, monkeypatch, capsys):
     """The script of the tutorial, which has no guard, on a text and a budget that take seconds."""
-    text = EXAMPLE.read_text(encoding="utf-8")
+    page = TUTORIAL.read_text(encoding="utf-8")
+    (text,) = re.findall(r"^``` \{\.python\}\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
     assert len([line for line in text.splitlines() if line.strip()]) < 20
     for there, here in (
         ("50_000", "2_048"),

@@ -57,11 +57,13 @@ def command(
         with busy("drawing the page"):
             html = page(comparison)
         write_file(html, html_file)
+        click.echo(f"written: {html_file}", err=True)
     if figures is not None:
         from tielab.report.figures import write_figures
 
         with busy("drawing the figures"):
             write_figures(comparison, figures)
+        click.echo(f"written: {figures}", err=True)
     for file, text in ((csv_file, to_csv), (runs_file, to_runs_csv)):
         if file is not None and wrote_csv(text(comparison), file):
             return
