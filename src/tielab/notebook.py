@@ -5,14 +5,18 @@ folder to report, resume and repeat. Imports no torch.
 """
 
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tielab.config import new_stamp, plain, register, yaml_text
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 CONF = Path(__file__).parent / "conf"
 TRAINING_SECTIONS = ("optimizer", "schedule", "budget", "trainer", "callbacks", "logger")
 """The config groups that neither the model nor the data decides."""
+COMPOSING = threading.Lock()
+"""Hydra composes one config at a time in a process."""
 FOLLOWERS = {"vocab_size": "data.tokenizer.vocab_size", "block_size": "data.block_size", "seed": "seed"}
 """Arguments of a model that the config takes from another key."""
 
@@ -67,6 +73,7 @@ class TextData:
         overrides: Sequence[str] = (),
     ):
         _refuse_overrides(overrides, ("data",))
+        _refuse_text("paths", paths)
         vocab = "bpe" if tokenizer is None and vocab_size is not None else tokenizer
         self.options = [f"data={corpus}", *([f"vocab={vocab}"] if vocab else []), *overrides]
         given: dict[str, Any] = {
@@ -173,23 +180,35 @@ def train(
     _refuse_trained(model)
     (config,) = checked([config])
     folder = Path(output_dir) / "runs" / new_stamp()
-    reserve(config, folder)
-    if progress:
-        arm = "tied" if config["model"]["tied"] else "untied"
-        print(f"{arm}, seed {config['seed']} -> {shown(folder)}", file=sys.stderr, flush=True)
-    try:
-        record = run_folder(folder)
-    except RequestError:
-        give_back(folder)
-        raise
-    except KeyboardInterrupt:
-        print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
-        raise
+    record = _trained(config, folder, progress)
     if not record.finished and not record.diverged:
         error = record.error or {"type": record.status, "message": "no reason given"}
         raise RuntimeError(f"{shown(folder)} {record.status}: {error['type']}: {error['message']}")
     _take_weights(model, folder, record)
     return Run(folder, record, model)
+
+
+def _trained(config: dict[str, Any], folder: Path, progress: bool) -> Record:
+    """The record of a new run of a config, however it ended.
+
+    Raises:
+        RequestError, KeyboardInterrupt: as ``train``.
+    """
+    try:
+        reserve(config, folder)
+        if progress:
+            arm = "tied" if config["model"]["tied"] else "untied"
+            print(f"{arm}, seed {config['seed']} -> {shown(folder)}", file=sys.stderr, flush=True)
+        return run_folder(folder)
+    except RequestError:
+        if folder.exists():
+            give_back(folder)
+        raise
+    except OSError as error:
+        raise RequestError(explain(error) or error) from error
+    except KeyboardInterrupt:
+        print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
+        raise
 
 
 def compare(runs: Iterable[Run | str | Path], baseline: str | None = None) -> "Comparison":
@@ -204,6 +223,7 @@ def compare(runs: Iterable[Run | str | Path], baseline: str | None = None) -> "C
     from tielab.report.collect import collect_runs
     from tielab.report.compare import compare as compare_collected
 
+    _refuse_text("runs", runs)
     folders = [run.folder if isinstance(run, Run) else Path(run) for run in runs]
     return compare_collected(collect_runs(folders), baseline)
 
@@ -234,19 +254,40 @@ def _config_of_run(
 
 def _composed(options: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """The config of some overrides and values, complete."""
-    register()
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("config", overrides=list(options))
+        with COMPOSING:
+            cfg = _composed_alone(options)
         for key, value in values.items():
             OmegaConf.update(cfg, key, value)
+            found = OmegaConf.select(cfg, key)
+            if value is not None and (found.name if isinstance(found, Enum) else found) != value:
+                raise RequestError(f"{key}={value!r} would be read as {found!r}; give that, or what you mean")
         return plain(cfg)
     except (HydraException, OmegaConfBaseException) as error:
         raise RequestError(explain(error)) from None
 
 
+def _composed_alone(options: Sequence[str]) -> DictConfig:
+    """The config of some overrides; a Hydra of the caller's own is as it was afterwards."""
+    register()
+    theirs = get_gh_backup()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return compose("config", overrides=list(options))
+    finally:
+        restore_gh_from_backup(theirs)
+
+
+def _refuse_text(name: str, value: object) -> None:
+    """Raise RequestError for a text where a list is wanted: its letters would be taken one by one."""
+    if isinstance(value, str | Path):
+        raise RequestError(f"{name} is a list: {name}=[{str(value)!r}]")
+
+
 def _refuse_overrides(overrides: Sequence[str], sections: Sequence[str]) -> None:
     """Raise RequestError for an override of anything but these sections."""
+    _refuse_text("overrides", overrides)
     for override in overrides:
         key = override.partition("=")[0].lstrip("~+")
         if key.partition(".")[0] not in sections:
@@ -257,6 +298,10 @@ def _refuse_overrides(overrides: Sequence[str], sections: Sequence[str]) -> None
 
 
 def _refuse_misfit(model: "MiniGPT", data: TextData) -> None:
+    if not isinstance(data, TextData) or not hasattr(model, "arguments"):
+        raise RequestError(
+            f"train takes a MiniGPT and a TextData, found {type(model).__name__} and {type(data).__name__}"
+        )
     for name in ("vocab_size", "block_size"):
         found, expected = getattr(model, name), getattr(data, name)
         if found != expected:
