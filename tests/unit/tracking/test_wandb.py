@@ -173,7 +173,19 @@ def test_the_record_goes_to_the_summary_without_blanks(tmp_path: Path) -> None:
 
 
 class TestMode:
-    def test_auto_without_a_key_is_offline_and_stays_so(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("mode", ["auto", "offline"])
+    def test_offline_prints_nothing(
+        self, tmp_path: Path, capfd: pytest.CaptureFixture[str], mode: str
+    ) -> None:
+        finish_wandb(start(tmp_path, mode=mode), 0)
+        assert capfd.readouterr() == ("", "")
+
+    @pytest.mark.parametrize("empty", [{}, {"WANDB_MODE": ""}])
+    def test_auto_without_a_key_is_offline_and_stays_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: dict[str, str]
+    ) -> None:
+        for name, value in empty.items():
+            monkeypatch.setenv(name, value)
         finish_wandb(start(tmp_path, mode="auto"), 0)
         assert read_only_run(tmp_path).exit_code == 0
         assert os.environ["WANDB_MODE"] == "offline"
