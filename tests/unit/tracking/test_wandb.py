@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import wandb
@@ -36,13 +36,18 @@ def read_only_run(save_dir: Path) -> OfflineRun:
 class TestOfflineRun:
     """One training, seen through the file it left."""
 
+    made: ClassVar[list[OfflineRun]] = []
+    """By the first test, for all."""
+
     @pytest.fixture
     def run(self, tmp_path: Path) -> OfflineRun:
-        logger = start(tmp_path)
-        note_device(logger, "cpu: a")
-        fit([MetricsCsv(tmp_path), logger], 4, callbacks=[MetricOfAUser()])
-        finish_wandb(logger, 0, {"parameters": {"total": 7}, "peak_memory_bytes": 9})
-        return read_only_run(tmp_path)
+        if not self.made:
+            logger = start(tmp_path)
+            note_device(logger, "cpu: a")
+            fit([MetricsCsv(tmp_path), logger], 4, callbacks=[MetricOfAUser()])
+            finish_wandb(logger, 0, {"parameters": {"total": 7}, "peak_memory_bytes": 9})
+            self.made.append(read_only_run(tmp_path))
+        return self.made[0]
 
     def test_who_it_is(self, run: OfflineRun) -> None:
         assert (run.run_id, run.name, run.project) == ("run-1", "untied-128-s3", "tielab")
