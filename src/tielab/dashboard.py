@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlparse
 
 from tielab.errors import RequestError, reason_of
 from tielab.tracking.names import ARM, DEVICE, PHASE
+from tielab.tracking.wandb_mode import unset_no_mode
 
 NAME = "Tied and untied"
 SERVER_SECONDS = 30.0
@@ -138,8 +139,9 @@ def _need_key() -> None:
     import wandb
     from wandb.errors import AuthenticationError
 
-    mode = os.environ.get("WANDB_MODE") or "online"
-    if mode not in ("online", "run", "auto"):
+    unset_no_mode()
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode not in ("online", "run"):
         raise RequestError(f"WANDB_MODE is {mode}, and publishing needs the server; unset it")
     os.environ.setdefault("WANDB_SILENT", "true")
     try:

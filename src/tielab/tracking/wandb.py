@@ -81,7 +81,7 @@ def wandb_logger(
 
     Args:
         mode: ``online``, ``offline`` and ``disabled`` are obeyed. ``auto`` follows WANDB_MODE if that
-            is set; else it is online when a key is configured and the server answers.
+            is set and not empty; else it is online when a key is configured and the server answers.
         save_dir: Offline runs of all trainings gather in ``<save_dir>/wandb``.
         config: Resolved and nested; ``flat_config`` adds what tables are grouped by.
         resumed: Go on with the run of that id instead of starting one.

@@ -19,14 +19,19 @@ def chosen_mode(mode: str) -> str:
     return asked if asked in ("offline", "disabled") else _online_if_key(asked)
 
 
+def unset_no_mode() -> None:
+    """Unset a WANDB_MODE that asks for nothing: wandb itself breaks on an empty one, and on ours."""
+    if os.environ.get("WANDB_MODE") in ("", "auto"):
+        del os.environ["WANDB_MODE"]
+
+
 def asked_mode(mode: str) -> str:
     """The mode that the config or, for auto, the environment asks for.
 
     Raises:
         RequestError: there is no such mode.
     """
-    if not os.environ.get("WANDB_MODE", "unset"):
-        del os.environ["WANDB_MODE"]  # empty is unset, also to wandb
+    unset_no_mode()
     asked = os.environ.get("WANDB_MODE") or "auto" if mode == "auto" else mode
     asked = MODE_ALIASES.get(asked, asked)
     if asked not in MODES:

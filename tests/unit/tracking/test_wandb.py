@@ -183,7 +183,7 @@ class TestMode:
         finish_wandb(start(tmp_path), 0)
         assert capfd.readouterr() == ("", "")
 
-    @pytest.mark.parametrize("empty", [{}, {"WANDB_MODE": ""}])
+    @pytest.mark.parametrize("empty", [{}, {"WANDB_MODE": ""}, {"WANDB_MODE": "auto"}])
     def test_auto_without_a_key_is_offline_and_stays_so(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: dict[str, str]
     ) -> None:
