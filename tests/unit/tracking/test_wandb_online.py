@@ -130,7 +130,6 @@ def test_a_server_that_comes_back_gets_what_it_missed(
     assert [row["tokens"] for row in server.runs["run-1"].history] == list(range(NUM_ROWS))
 
 
-@pytest.mark.slow
 def test_a_run_that_lost_its_server_and_went_on_online_is_whole_after_a_sync_of_all_its_tries(
     tmp_path: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
