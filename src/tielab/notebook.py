@@ -5,21 +5,13 @@ folder to report, resume and repeat. Imports no torch.
 """
 
 import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from hydra.initialize import get_gh_backup, restore_gh_from_backup
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from tielab.config import new_stamp, plain, register, yaml_text
+from tielab.composition import composed, refuse_overrides, refuse_text
+from tielab.config import new_stamp, yaml_text
 from tielab.errors import RequestError
 from tielab.explain import explain
 from tielab.folder import give_back, quoted, reserve, shown
@@ -34,11 +26,8 @@ if TYPE_CHECKING:
     from tielab.models.minigpt import MiniGPT
     from tielab.report.compare import Comparison
 
-CONF = Path(__file__).parent / "conf"
 TRAINING_SECTIONS = ("optimizer", "schedule", "budget", "trainer", "callbacks", "logger")
 """The config groups that neither the model nor the data decides."""
-COMPOSING = threading.Lock()
-"""Hydra composes one config at a time in a process."""
 FOLLOWERS = {"vocab_size": "data.tokenizer.vocab_size", "block_size": "data.block_size", "seed": "seed"}
 """Arguments of a model that the config takes from another key."""
 
@@ -72,8 +61,8 @@ class TextData:
         train_tokens: int | None = None,
         overrides: Sequence[str] = (),
     ):
-        _refuse_overrides(overrides, ("data",))
-        _refuse_text("paths", paths)
+        refuse_overrides(overrides, ("data",))
+        refuse_text("paths", paths)
         vocab = "bpe" if tokenizer is None and vocab_size is not None else tokenizer
         self.options = [f"data={corpus}", *([f"vocab={vocab}"] if vocab else []), *overrides]
         given: dict[str, Any] = {
@@ -84,7 +73,7 @@ class TextData:
             "data.train_tokens": train_tokens,
         }
         self.values = {key: value for key, value in given.items() if value is not None}
-        self._config: dict[str, Any] = _composed(self.options, self.values)["data"]
+        self._config: dict[str, Any] = composed(self.options, self.values)["data"]
 
     @property
     def vocab_size(self) -> int:
@@ -223,7 +212,7 @@ def compare(runs: Iterable[Run | str | Path], baseline: str | None = None) -> "C
     from tielab.report.collect import collect_runs
     from tielab.report.compare import compare as compare_collected
 
-    _refuse_text("runs", runs)
+    refuse_text("runs", runs)
     folders = [run.folder if isinstance(run, Run) else Path(run) for run in runs]
     return compare_collected(collect_runs(folders), baseline)
 
@@ -232,7 +221,7 @@ def _config_of_run(
     model: "MiniGPT", data: TextData, overrides: Sequence[str], given: Mapping[str, Any], progress: bool
 ) -> dict[str, Any]:
     """The config that ``train.py`` composes for the same values."""
-    _refuse_overrides(overrides, TRAINING_SECTIONS)
+    refuse_overrides(overrides, TRAINING_SECTIONS)
     _refuse_misfit(model, data)
     asked = model.arguments
     values = {
@@ -244,57 +233,12 @@ def _config_of_run(
     }
     if not any(override.startswith("logger=") for override in overrides):
         overrides = ["logger=none", *overrides]
-    config = _composed([*data.options, *overrides], values)
+    config = composed([*data.options, *overrides], values)
     if not progress:
         config["callbacks"].pop("progress", None)
     if "last" not in config["callbacks"]:
         raise RequestError("callbacks has no last: without its checkpoint the model gets no weights")
     return config
-
-
-def _composed(options: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of some overrides and values, complete."""
-    try:
-        with COMPOSING:
-            cfg = _composed_alone(options)
-        for key, value in values.items():
-            OmegaConf.update(cfg, key, value)
-            found = OmegaConf.select(cfg, key)
-            if value is not None and (found.name if isinstance(found, Enum) else found) != value:
-                raise RequestError(f"{key}={value!r} would be read as {found!r}; give that, or what you mean")
-        return plain(cfg)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise RequestError(explain(error)) from None
-
-
-def _composed_alone(options: Sequence[str]) -> DictConfig:
-    """The config of some overrides; a Hydra of the caller's own is as it was afterwards."""
-    register()
-    theirs = get_gh_backup()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("config", overrides=list(options))
-    finally:
-        restore_gh_from_backup(theirs)
-
-
-def _refuse_text(name: str, value: object) -> None:
-    """Raise RequestError for a text where a list is wanted: its letters would be taken one by one."""
-    if isinstance(value, str | Path):
-        raise RequestError(f"{name} is a list: {name}=[{str(value)!r}]")
-
-
-def _refuse_overrides(overrides: Sequence[str], sections: Sequence[str]) -> None:
-    """Raise RequestError for an override of anything but these sections."""
-    _refuse_text("overrides", overrides)
-    for override in overrides:
-        key = override.partition("=")[0].lstrip("~+")
-        if key.partition(".")[0] not in sections:
-            raise RequestError(
-                f"override {override} is not taken here: give keys of {', '.join(sections)}, and the rest as "
-                "arguments of MiniGPT, TextData or train"
-            )
 
 
 def _refuse_misfit(model: "MiniGPT", data: TextData) -> None:

@@ -20,9 +20,10 @@ from hydra import compose, initialize_config_dir
 from running import ROOT, TINY, config_of
 from tielab import MiniGPT, TextData, compare
 from tielab import train as train_model
+from tielab.composition import CONF
 from tielab.errors import RequestError
 from tielab.models.accounting import weights_hash
-from tielab.notebook import CONF, _config_of_run
+from tielab.notebook import _config_of_run
 from tielab.record import read_record
 
 EXAMPLE = ROOT / "docs" / "examples" / "notebook.py"
