@@ -73,6 +73,10 @@ def commit(fault, task):
         os.kill(os.getpid(), signal.SIGTERM)
     if fault == "wait":
         time.sleep(60)
+    if fault == "hold":
+        Path("held").touch()
+        while not Path("released").exists():
+            time.sleep(0.02)
 
 
 def seen(folder):

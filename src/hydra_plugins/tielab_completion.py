@@ -1,6 +1,7 @@
 """What TAB offers after ``python train.py``: Hydra's own choices, and the values that a key can have."""
 
 import os
+import re
 from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -9,6 +10,8 @@ from hydra.plugins.completion_plugin import CompletionPlugin
 
 from tielab.schema import Config
 
+WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\"|['\"\\])+|(?<=\s)$|^$")
+"""Of a shell's line; the last is empty after a space."""
 FLAGS = ("-m", "--multirun", "--cfg", "--help", "--config-dir", "--config-name")
 """Of Hydra's own, those that are of use here."""
 
@@ -31,7 +34,7 @@ class TielabCompletion(CompletionPlugin):
 
     def query(self, config_name: str | None) -> None:
         line = self.strip_python_or_app_name(os.environ["COMP_LINE"])
-        print("\n".join(self.choices(config_name, line)))
+        print("\n".join(self.choices(config_name, without_quoted(line))))
 
     def choices(self, config_name: str | None, line: str) -> list[str]:
         """What the last word of a command line may become."""
@@ -53,6 +56,12 @@ class TielabCompletion(CompletionPlugin):
     @staticmethod
     def help(command: str) -> str:
         return f"{{}} -sc {command}=tielab"
+
+
+def without_quoted(line: str) -> str:
+    """The line without the quoted or escaped words before the last: Hydra would split them."""
+    *before, last = WORDS.findall(line)
+    return " ".join([*(word for word in before if not set(word) & set("'\"\\")), last])
 
 
 def values_of(key: str) -> list[str]:

@@ -6,15 +6,15 @@ over what else differs. wandb-workspaces is an extra and takes a second, so func
 """
 
 import os
-import re
 import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from tielab.errors import RequestError
+from tielab.errors import RequestError, reason_of
 from tielab.tracking.names import ARM, DEVICE, PHASE
+from tielab.tracking.wandb_mode import unset_no_mode
 
 NAME = "Tied and untied"
 SERVER_SECONDS = 30.0
@@ -139,14 +139,15 @@ def _need_key() -> None:
     import wandb
     from wandb.errors import AuthenticationError
 
-    mode = os.environ.get("WANDB_MODE") or "online"
-    if mode not in ("online", "run", "auto"):
+    unset_no_mode()
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode not in ("online", "run"):
         raise RequestError(f"WANDB_MODE is {mode}, and publishing needs the server; unset it")
     os.environ.setdefault("WANDB_SILENT", "true")
     try:
         found = wandb.login(prompt=False, verify=False)
     except AuthenticationError as error:
-        raise RequestError(f"the configured W&B key is not one: {_one_line(error)}") from None
+        raise RequestError(f"the configured W&B key is not one: {reason_of(error)}") from None
     if not found:
         raise RequestError("publishing needs a W&B key: run `wandb login`")
 
@@ -174,9 +175,5 @@ def _within(seconds: float, save: Callable[[], str]) -> str:
     worker.join(seconds)
     if results:
         return results[0]
-    reason = _one_line(errors[0]) if errors else f"the server did not answer within {seconds:.0f} s"
+    reason = reason_of(errors[0]) if errors else f"the server did not answer within {seconds:.0f} s"
     raise RequestError(f"the dashboard was not published: {reason}")
-
-
-def _one_line(error: Exception) -> str:
-    return re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__

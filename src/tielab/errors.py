@@ -17,6 +17,11 @@ class RequestError(ValueError):
         super().__init__(printable(str(message).replace("\n", " ")))
 
 
+def reason_of(error: BaseException) -> str:
+    """What an exception says, on one line; its type if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def printable(text: str, keep: str = "") -> str:
     """The text with control characters spelled out, so that it says nothing to a terminal.
 

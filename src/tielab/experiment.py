@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError
+from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError, reason_of
 from tielab.explain import explain
 from tielab.fit import Fit
 from tielab.folder import read_run_config
@@ -132,7 +132,7 @@ def _finish_loggers(fit: "Fit | None", record: Record, status: int) -> None:
             local.finish(status)
             log.info(local.hint())
         except Exception as error:  # a viewer's, which must not cost a finished run its status
-            log.warning("%s not closed: %s", type(local).__name__, " ".join(str(error).split()))
+            log.warning("%s not closed: %s", type(local).__name__, reason_of(error))
     logger = fit.wandb_logger if fit is not None else None
     finish_wandb(logger, status, record_summary(record))
     if logger is not None and os.environ.get("WANDB_MODE") == "offline":

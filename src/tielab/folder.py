@@ -162,7 +162,7 @@ def _record_in(folder: Path) -> Record | None:
 def _is_json(path: Path) -> bool:
     try:
         json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

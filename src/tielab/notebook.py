@@ -10,12 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from tielab.config import new_stamp, plain, register, yaml_text
+from tielab.composition import composed, refuse_overrides, refuse_text
+from tielab.config import new_stamp, yaml_text
 from tielab.errors import RequestError
 from tielab.explain import explain
 from tielab.folder import give_back, quoted, reserve, shown
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from tielab.models.minigpt import MiniGPT
     from tielab.report.compare import Comparison
 
-CONF = Path(__file__).parent / "conf"
 TRAINING_SECTIONS = ("optimizer", "schedule", "budget", "trainer", "callbacks", "logger")
 """The config groups that neither the model nor the data decides."""
 FOLLOWERS = {"vocab_size": "data.tokenizer.vocab_size", "block_size": "data.block_size", "seed": "seed"}
@@ -66,7 +61,8 @@ class TextData:
         train_tokens: int | None = None,
         overrides: Sequence[str] = (),
     ):
-        _refuse_overrides(overrides, ("data",))
+        refuse_overrides(overrides, ("data",))
+        refuse_text("paths", paths)
         vocab = "bpe" if tokenizer is None and vocab_size is not None else tokenizer
         self.options = [f"data={corpus}", *([f"vocab={vocab}"] if vocab else []), *overrides]
         given: dict[str, Any] = {
@@ -77,7 +73,7 @@ class TextData:
             "data.train_tokens": train_tokens,
         }
         self.values = {key: value for key, value in given.items() if value is not None}
-        self._config: dict[str, Any] = _composed(self.options, self.values)["data"]
+        self._config: dict[str, Any] = composed(self.options, self.values)["data"]
 
     @property
     def vocab_size(self) -> int:
@@ -173,23 +169,35 @@ def train(
     _refuse_trained(model)
     (config,) = checked([config])
     folder = Path(output_dir) / "runs" / new_stamp()
-    reserve(config, folder)
-    if progress:
-        arm = "tied" if config["model"]["tied"] else "untied"
-        print(f"{arm}, seed {config['seed']} -> {shown(folder)}", file=sys.stderr, flush=True)
-    try:
-        record = run_folder(folder)
-    except RequestError:
-        give_back(folder)
-        raise
-    except KeyboardInterrupt:
-        print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
-        raise
+    record = _trained(config, folder, progress)
     if not record.finished and not record.diverged:
         error = record.error or {"type": record.status, "message": "no reason given"}
         raise RuntimeError(f"{shown(folder)} {record.status}: {error['type']}: {error['message']}")
     _take_weights(model, folder, record)
     return Run(folder, record, model)
+
+
+def _trained(config: dict[str, Any], folder: Path, progress: bool) -> Record:
+    """The record of a new run of a config, however it ended.
+
+    Raises:
+        RequestError, KeyboardInterrupt: as ``train``.
+    """
+    try:
+        reserve(config, folder)
+        if progress:
+            arm = "tied" if config["model"]["tied"] else "untied"
+            print(f"{arm}, seed {config['seed']} -> {shown(folder)}", file=sys.stderr, flush=True)
+        return run_folder(folder)
+    except RequestError:
+        if folder.exists():
+            give_back(folder)
+        raise
+    except OSError as error:
+        raise RequestError(explain(error) or error) from error
+    except KeyboardInterrupt:
+        print(f"interrupted; to go on: tielab resume {quoted(folder)}", file=sys.stderr)
+        raise
 
 
 def compare(runs: Iterable[Run | str | Path], baseline: str | None = None) -> "Comparison":
@@ -204,6 +212,7 @@ def compare(runs: Iterable[Run | str | Path], baseline: str | None = None) -> "C
     from tielab.report.collect import collect_runs
     from tielab.report.compare import compare as compare_collected
 
+    refuse_text("runs", runs)
     folders = [run.folder if isinstance(run, Run) else Path(run) for run in runs]
     return compare_collected(collect_runs(folders), baseline)
 
@@ -212,7 +221,7 @@ def _config_of_run(
     model: "MiniGPT", data: TextData, overrides: Sequence[str], given: Mapping[str, Any], progress: bool
 ) -> dict[str, Any]:
     """The config that ``train.py`` composes for the same values."""
-    _refuse_overrides(overrides, TRAINING_SECTIONS)
+    refuse_overrides(overrides, TRAINING_SECTIONS)
     _refuse_misfit(model, data)
     asked = model.arguments
     values = {
@@ -224,7 +233,7 @@ def _config_of_run(
     }
     if not any(override.startswith("logger=") for override in overrides):
         overrides = ["logger=none", *overrides]
-    config = _composed([*data.options, *overrides], values)
+    config = composed([*data.options, *overrides], values)
     if not progress:
         config["callbacks"].pop("progress", None)
     if "last" not in config["callbacks"]:
@@ -232,31 +241,11 @@ def _config_of_run(
     return config
 
 
-def _composed(options: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of some overrides and values, complete."""
-    register()
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("config", overrides=list(options))
-        for key, value in values.items():
-            OmegaConf.update(cfg, key, value)
-        return plain(cfg)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise RequestError(explain(error)) from None
-
-
-def _refuse_overrides(overrides: Sequence[str], sections: Sequence[str]) -> None:
-    """Raise RequestError for an override of anything but these sections."""
-    for override in overrides:
-        key = override.partition("=")[0].lstrip("~+")
-        if key.partition(".")[0] not in sections:
-            raise RequestError(
-                f"override {override} is not taken here: give keys of {', '.join(sections)}, and the rest as "
-                "arguments of MiniGPT, TextData or train"
-            )
-
-
 def _refuse_misfit(model: "MiniGPT", data: TextData) -> None:
+    if not isinstance(data, TextData) or not hasattr(model, "arguments"):
+        raise RequestError(
+            f"train takes a MiniGPT and a TextData, found {type(model).__name__} and {type(data).__name__}"
+        )
     for name in ("vocab_size", "block_size"):
         found, expected = getattr(model, name), getattr(data, name)
         if found != expected:

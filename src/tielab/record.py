@@ -234,14 +234,16 @@ def read_record(folder: Path, name: str = RECORD_NAME) -> Record:
     """Read a run's record.
 
     Raises:
-        RequestError: the file is missing, not JSON, of another schema version, or not a record.
+        RequestError: the file is missing, not readable, not JSON, of another schema version, or not a record.
     """
     path = folder / name
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RequestError(f"{folder}: no {RECORD_NAME} there; give the folder of a run") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON ({error}); the run must be repeated") from None
     found = data.get("schema_version") if isinstance(data, dict) else None
     if found != SCHEMA_VERSION:

@@ -89,6 +89,8 @@ def read_sweep(folder: Path) -> Sweep:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:
         raise RequestError(f"{folder}: no {MANIFEST_NAME} there; give the folder of a sweep") from None
+    except UnicodeDecodeError:
+        raise RequestError(f"{path} is not the list of a sweep; start a new one") from None
     for line in lines:
         if not line.endswith("\n"):  # torn by a kill: what it announces was not begun
             continue
@@ -98,7 +100,7 @@ def read_sweep(folder: Path) -> Sweep:
                 sweep.requests.append([str(part) for part in entry["request"]])
             else:
                 sweep.jobs.append(_job(**entry))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise RequestError(f"{path} is not the list of a sweep; start a new one") from None
     if not sweep.requests:
         raise RequestError(f"{path} names no request; start a new sweep")
@@ -114,8 +116,10 @@ def read_sweep(folder: Path) -> Sweep:
 
 
 def _job(name: str, overrides: list[str], config_hash: str) -> Job:
-    if not name.isdecimal():  # it would lead out of the sweep
+    if not isinstance(name, str) or not name.isdecimal():  # it would lead out of the sweep
         raise ValueError(name)
+    if not isinstance(overrides, list):
+        raise TypeError(overrides)
     return Job(name, [str(override) for override in overrides], str(config_hash))
 
 

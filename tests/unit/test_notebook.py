@@ -10,17 +10,20 @@ import sys
 import threading
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 
 from running import ROOT, TINY, config_of
 from tielab import MiniGPT, TextData, compare
 from tielab import train as train_model
+from tielab.composition import CONF
 from tielab.errors import RequestError
 from tielab.models.accounting import weights_hash
-from tielab.notebook import CONF, _config_of_run
+from tielab.notebook import _config_of_run
 from tielab.record import read_record
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -197,6 +200,42 @@ def test_model_of_ones_own_class_is_refused(data, tmp_path):
 
     with pytest.raises(RequestError, match="is outside the allowed packages"):
         run_tiny(data, tmp_path, Mine(64, 16, **NANO))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda data: TextData("text", paths="a.txt"), "paths is a list: paths=['a.txt']"),
+        (lambda data: TextData(overrides="data.block_size=8"), "overrides is a list: overrides=['data.blo"),
+        (lambda data: compare("outputs"), "runs is a list: runs=['outputs']"),
+        (
+            lambda data: train_model(nano(data), "wiki"),
+            "takes a MiniGPT and a TextData, found",
+        ),
+        (
+            lambda data: train_model(nano(data, tied="false"), data),
+            "tied='false' would be read as False",
+        ),
+        (
+            lambda data: train_model(nano(data), data, output_dir="/dev/null/x"),
+            "cannot write /dev/",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(data, tmp_path, monkeypatch, ask, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError, match=re.escape(message)) as caught:
+        ask(data)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_threads_and_a_hydra_of_ones_own_do_not_stand_in_the_way(tmp_path):
+    (tmp_path / "mine.yaml").write_text("a: 1\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.3"), ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda size: TextData(block_size=size), range(8, 24)))
+        assert compose("mine") == {"a": 1}
+    assert [data.block_size for data in made] == list(range(8, 24))
 
 
 def test_unknown_corpus_is_refused():

@@ -8,6 +8,7 @@ VARIABLE = "_TIELAB_COMPLETE"
 BASH_TRAINING = r"""
 _tielab_train_completion() {
     local python=${COMP_WORDS[0]} script=${COMP_WORDS[1]} line=${COMP_LINE:0:$COMP_POINT} word choices
+    script=${script//[\\\'\"]/}  # as readline gives it, a name with spaces is quoted
     # Completing runs the script: only one of ours.
     if [[ $COMP_CWORD -lt 2 || $script != *train.py ]] || ! grep -qs 'tielab\.launch' "$script"; then
         [[ -n $_tielab_python_completion ]] && "$_tielab_python_completion" "$@"
@@ -65,7 +66,16 @@ for name in python python3
 end
 """
 
-TRAINING = {"bash": BASH_TRAINING, "zsh": ZSH_TRAINING, "fish": FISH_TRAINING}
+BASH_FOLDERS = r"""
+_tielab_folder_completion() {
+    _tielab_completion "$@"
+    # Readline then escapes what the shell would split.
+    [[ ${COMPREPLY[0]} == */* ]] && compopt -o filenames
+}
+complete -o nosort -F _tielab_folder_completion tielab
+"""
+
+TRAINING = {"bash": BASH_FOLDERS + BASH_TRAINING, "zsh": ZSH_TRAINING, "fish": FISH_TRAINING}
 
 
 @click.command("completion")

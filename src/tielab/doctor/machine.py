@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tielab.code_version import code_version
 from tielab.doctor.findings import FAIL, OK, WARN, Finding
-from tielab.errors import RequestError
+from tielab.errors import RequestError, reason_of
 from tielab.slots import num_gpus
 
 SECRETS = ("WANDB_API_KEY",)
@@ -20,7 +20,7 @@ def check_torch() -> Iterator[Finding]:
         import torch
     except Exception as error:  # a broken installation raises ImportError, OSError and worse
         yield Finding(
-            "torch", FAIL, f"cannot be imported: {' '.join(str(error).split())}",
+            "torch", FAIL, f"cannot be imported: {reason_of(error)}",
             "pip install --force-reinstall torch; `tielab ls`, `show` and `report` work without it",
         )  # fmt: skip
         return
@@ -91,7 +91,7 @@ def check_wandb() -> Iterator[Finding]:
     ]
     environment = f" ({', '.join(given)})" if given else ""
     try:
-        from tielab.tracking.wandb import chosen_mode
+        from tielab.tracking.wandb_mode import chosen_mode
 
         mode = chosen_mode("auto")
     except RequestError as error:
@@ -102,5 +102,5 @@ def check_wandb() -> Iterator[Finding]:
     elif mode == "disabled":
         yield Finding("W&B", OK, f"switched off{environment}")
     else:
-        asked = "as WANDB_MODE says" if "WANDB_MODE" in os.environ else "no key, for online: wandb login"
+        asked = "as WANDB_MODE says" if os.environ.get("WANDB_MODE") else "no key, for online: wandb login"
         yield Finding("W&B", OK, f"offline, {asked}; runs are kept in outputs/wandb{environment}")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tielab.errors import RequestError, printable
+from tielab.errors import RequestError, printable, reason_of
 from tielab.folder import State, state_of
 from tielab.overview.curves import tokens_so_far
 from tielab.record import RECORD_NAME, RUN_CONFIG_NAME, Record
@@ -160,8 +160,15 @@ def _walk(folder: Path, seen: set[Path]) -> Iterator[Path]:
         yield folder
         return
     for child in children:
-        if child.is_dir() and not child.name.startswith(".") and child.name not in NO_RUNS_BELOW:
+        if not child.name.startswith(".") and child.name not in NO_RUNS_BELOW and _is_folder(child):
             yield from _walk(folder / child.name, seen)
+
+
+def _is_folder(child: os.DirEntry[str]) -> bool:
+    try:
+        return child.is_dir()
+    except OSError:  # a link to what this user may not look at
+        return False
 
 
 def sweep_entry(folder: Path) -> SweepEntry:
@@ -189,7 +196,7 @@ def run_entry(folder: Path, asked: str = "") -> RunEntry:
             return RunEntry(folder, DAMAGED if damaged else state.status, reason, asked)
         return _entry(folder, state, read_checked(folder), asked)
     except (RequestError, OSError, TypeError, KeyError, AttributeError) as error:
-        return RunEntry(folder, DAMAGED, printable(" ".join(str(error).split())), asked)
+        return RunEntry(folder, DAMAGED, printable(reason_of(error)), asked)
 
 
 def _entry(folder: Path, state: State, record: Record, asked: str) -> RunEntry:

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tielab.errors import RequestError
+from tielab.errors import RequestError, reason_of
 from tielab.folder import quoted
 from tielab.tracking.local import LocalLogger
 from tielab.tracking.wandb import flat_config
@@ -70,7 +70,7 @@ class TrackioLogger(LocalLogger):
         try:
             SQLiteStorage.validate_project_name(self.project)
         except ValueError as error:
-            raise RequestError(f"trackio refuses the project: {' '.join(str(error).split())}") from None
+            raise RequestError(f"trackio refuses the project: {reason_of(error)}") from None
 
     def open(self, first_step: int) -> None:
         """Begin the run, or go on with it after its rows before ``first_step``."""

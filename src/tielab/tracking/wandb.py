@@ -7,7 +7,6 @@ must be in the environment first.
 import logging
 import os
 import re
-import shlex
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,16 @@ from typing import Any
 from lightning.pytorch.loggers import WandbLogger
 
 from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
-from tielab.errors import RequestError
+from tielab.errors import RequestError, reason_of
+from tielab.folder import quoted
 from tielab.record import Record
 from tielab.report.arms import arm_name
 from tielab.tracking.metrics_csv import METRIC_COLUMNS
 from tielab.tracking.names import ARM, DEVICE, PHASE
 from tielab.tracking.rank import is_global_rank_zero
+from tielab.tracking.wandb_mode import asked_mode, chosen_mode
 
 log = logging.getLogger(__name__)
-
-MODES = ("auto", "online", "offline", "disabled")
-MODE_ALIASES = {"dryrun": "offline", "run": "online"}
-"""Old values of WANDB_MODE that wandb still takes."""
 
 ENVIRONMENT_DEFAULTS = {
     "WANDB_SILENT": "true",
@@ -84,7 +81,7 @@ def wandb_logger(
 
     Args:
         mode: ``online``, ``offline`` and ``disabled`` are obeyed. ``auto`` follows WANDB_MODE if that
-            is set; else it is online when a key is configured and the server answers.
+            is set and not empty; else it is online when a key is configured and the server answers.
         save_dir: Offline runs of all trainings gather in ``<save_dir>/wandb``.
         config: Resolved and nested; ``flat_config`` adds what tables are grouped by.
         resumed: Go on with the run of that id instead of starting one.
@@ -107,7 +104,7 @@ def wandb_logger(
     }
     if not is_global_rank_zero():
         return RunLogger(**arguments)
-    asked = _asked_mode(mode)
+    asked = asked_mode(mode)
     Path(save_dir).mkdir(parents=True, exist_ok=True)
     _prepare_process()
     return _start(arguments, asked)
@@ -158,7 +155,7 @@ def finish_wandb(logger: WandbLogger | None, exit_code: int, summary: dict[str, 
         wandb.run.summary.update(summary or {})
         wandb.run.finish(exit_code=int(exit_code))
     except Exception as error:
-        log.warning("W&B run not closed (%s): later, `%s`", _one_line(error), sync_command([folder]))
+        log.warning("W&B run not closed (%s): later, `%s`", reason_of(error), sync_command([folder]))
     else:
         if _were_rows_refused(folder):
             log.warning("W&B has not taken all of the run: later, `%s`", sync_command([folder]))
@@ -166,7 +163,7 @@ def finish_wandb(logger: WandbLogger | None, exit_code: int, summary: dict[str, 
         # An offline file is complete only after this.
         wandb.teardown()
     except Exception as error:
-        log.warning("W&B did not shut down: %s", _one_line(error))
+        log.warning("W&B did not shut down: %s", reason_of(error))
 
 
 def offline_hint(save_dir: str | Path, run_id: str) -> str:
@@ -175,15 +172,19 @@ def offline_hint(save_dir: str | Path, run_id: str) -> str:
     named = re.compile(rf"offline-run-\d+_\d+-{re.escape(run_id)}")
     folders = sorted(path for path in root.glob("offline-run-*") if named.fullmatch(path.name))
     if not folders:
-        return f"W&B: no offline run {run_id} under {_shown(root)}"
-    return f"W&B offline: upload with `{sync_command(folders)}`; view with `wandb leet {_shown(root)}`"
+        return f"W&B: no offline run {run_id} under {quoted(root.resolve())}"
+    return (
+        f"W&B offline: upload with `{sync_command(folders)}`; view with `wandb leet {quoted(root.resolve())}`"
+    )
 
 
 def sync_command(folders: list[Path]) -> str:
     """What uploads the runs in these folders, to be typed here."""
     # Without it, `wandb sync` passes over a folder whose run began online, and succeeds.
     online = any(not folder.name.startswith("offline-") for folder in folders)
-    return " ".join(["wandb sync", *["--include-online"] * online, *map(_shown, folders)])
+    return " ".join(
+        ["wandb sync", *["--include-online"] * online, *(quoted(folder.resolve()) for folder in folders)]
+    )
 
 
 def _were_rows_refused(folder: Path) -> bool:
@@ -191,24 +192,6 @@ def _were_rows_refused(folder: Path) -> bool:
         return ROWS_REFUSED in (folder / INTERNAL_LOG).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-
-
-def chosen_mode(mode: str) -> str:
-    """Online, offline or disabled: what a run of this mode would begin as; asks no server.
-
-    Raises:
-        RequestError: the mode is unknown, the key is malformed, or online was asked for without a key.
-    """
-    asked = _asked_mode(mode)
-    return asked if asked in ("offline", "disabled") else _online_if_key(asked)
-
-
-def _asked_mode(mode: str) -> str:
-    asked = os.environ.get("WANDB_MODE") or "auto" if mode == "auto" else mode
-    asked = MODE_ALIASES.get(asked, asked)
-    if asked not in MODES:
-        raise RequestError(f"W&B mode {asked} is not one of {', '.join(MODES)}")
-    return asked
 
 
 def _prepare_process() -> None:
@@ -229,28 +212,12 @@ def _start(arguments: dict[str, Any], asked: str) -> WandbLogger:
     try:
         return _open(arguments, mode)
     except (UsageError, ValueError) as error:
-        raise RequestError(f"W&B refuses the run: {_one_line(error)}") from None
+        raise RequestError(f"W&B refuses the run: {reason_of(error)}") from None
     except CommError as error:
         if asked == "online" or isinstance(error, AuthenticationError):
-            raise RequestError(f"W&B online is impossible: {_one_line(error)}; or use mode offline") from None
-        log.warning("W&B did not start online (%s): this run goes on offline", _one_line(error))
+            raise RequestError(f"W&B online is impossible: {reason_of(error)}; or use mode offline") from None
+        log.warning("W&B did not start online (%s): this run goes on offline", reason_of(error))
         return _open(arguments, "offline")
-
-
-def _online_if_key(asked: str) -> str:
-    import wandb
-    from wandb.errors import AuthenticationError
-
-    if asked == "online":
-        os.environ["WANDB_MODE"] = "online"
-    try:
-        # wandb.init would ask on a terminal, and wait for the answer without limit.
-        found = wandb.login(prompt=False, verify=False)
-    except AuthenticationError as error:
-        raise RequestError(f"the configured W&B key is not one: {_one_line(error)}") from None
-    if asked == "online" and not found:
-        raise RequestError("W&B mode online needs a key: run `wandb login`, or use mode offline")
-    return "online" if found else "offline"
 
 
 def _open(arguments: dict[str, Any], mode: str) -> WandbLogger:
@@ -259,8 +226,9 @@ def _open(arguments: dict[str, Any], mode: str) -> WandbLogger:
     os.environ["WANDB_MODE"] = mode
     if mode == "offline":
         os.environ["WANDB_ERROR_REPORTING"] = "false"
-    # Settings that wandb read before the mode was known would stay in force.
+    # Settings that wandb read before the mode was known would stay in force, WANDB_SILENT among them.
     wandb.teardown()
+    wandb.setup()
     logger = RunLogger(**arguments)
     run = logger.experiment
     _define_metrics(run)
@@ -278,13 +246,3 @@ def _define_metrics(run: Any) -> None:
     for name in (*METRIC_COLUMNS, *DIAGNOSTIC_COLUMNS):
         if name not in ("step", "tokens"):
             run.define_metric(name, step_metric="tokens", summary=SUMMARIES.get(name))
-
-
-def _shown(path: Path) -> str:
-    absolute = path.resolve()
-    here = Path.cwd()
-    return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

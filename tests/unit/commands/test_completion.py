@@ -1,6 +1,8 @@
 """TAB in real shells: bash is everywhere, zsh and fish where they are installed."""
 
+import contextlib
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -108,6 +110,38 @@ def test_values_are_what_a_key_can_have(line, expected, monkeypatch, capsys):
 )
 def test_keys_groups_and_flags_are_completed(line, expected, monkeypatch, capsys):
     assert choices(line, monkeypatch, capsys) == expected
+
+
+@pytest.mark.parametrize("quoted", ["'data.paths=[a b.txt]'", '"data.paths=[a b]"', r"data.paths=[a\ b]"])
+def test_quoted_overrides_before_the_last_word_do_no_harm(quoted, monkeypatch, capsys):
+    assert choices(f"python train.py data=text {quoted} model.ti", monkeypatch, capsys) == ["model.tied="]
+
+
+def test_bash_escapes_a_run_whose_name_has_spaces(outputs, tmp_path):
+    """On a terminal: only a real readline escapes."""
+    (outputs / "runs" / "2026-01-02_00-00-00-bbbbbb").rename(outputs / "runs" / "my run")
+    program = tmp_path / "bin" / "tielab"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/bash\n[[ $_TIELAB_COMPLETE || $1 == completion ]] && "
+        f'exec {sys.executable} -m tielab.cli "$@"\n'
+        """printf '<%s>' "$@"\n"""
+    )
+    program.chmod(0o755)
+    terminal, inside = pty.openpty()
+    shell = subprocess.Popen(
+        ["bash", "--norc", "-i"], cwd=tmp_path, env=environment(tmp_path) | {"TERM": "dumb"},
+        stdin=inside, stdout=inside, stderr=inside, start_new_session=True,
+    )  # fmt: skip
+    os.close(inside)
+    os.write(terminal, b'eval "$(tielab completion bash)"\ntielab show outputs/runs/my\t\nexit\n')
+    said = b""
+    with contextlib.suppress(OSError):  # how a terminal ends whose shell has gone
+        while part := os.read(terminal, 1000):
+            said += part
+    os.close(terminal)
+    shell.wait()
+    assert b"<show><outputs/runs/my run/>" in said.replace(b"\r\n", b"")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

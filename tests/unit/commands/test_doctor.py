@@ -1,11 +1,13 @@
 import json
 import os
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from running import ROOT
 from tielab.doctor import folders, machine, packages
 from tielab.doctor.findings import FAIL, OK, WARN, Finding, examine, is_healthy, to_text
 from tielab.slots import try_lock
@@ -49,6 +51,19 @@ def test_torch_that_cannot_be_imported_is_said(monkeypatch):
     (found,) = machine.check_torch()
     assert (found.level, found.name) == (FAIL, "torch")
     assert "cannot be imported" in found.found
+
+
+def test_a_broken_torch_is_one_finding(tmp_path, monkeypatch):
+    """In a process that has not imported it yet: everything beside it is still looked at."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch is gone')\n")
+    path = f"{tmp_path}:{ROOT / 'src'}"
+    done = subprocess.run(
+        [sys.executable, "-m", "tielab.cli", "doctor", "--json"],
+        env={**os.environ, "PYTHONPATH": path, "WANDB_MODE": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    checks = json.loads(done.stdout)["checks"]
+    assert [check["name"] for check in checks if check["level"] == FAIL] == ["torch"]
+    assert done.returncode == 1
 
 
 def test_packages_are_held_against_what_is_required(monkeypatch):

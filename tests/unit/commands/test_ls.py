@@ -1,6 +1,8 @@
 import json
+import os
 import re
 import shutil
+from contextlib import nullcontext
 
 import pytest
 
@@ -64,6 +66,42 @@ def test_what_cannot_be_read_is_an_entry_that_says_so(invoke, outputs):
     assert "is not the list of a sweep" in damaged.reason
     assert damaged.counts["finished"] == 2
     assert "damaged: 2 finished" in invoke("ls").stdout
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe", b'{"request": ["a"]}\n{"name": 1, "overrides": [], "config_hash": "x"}\n',
+        b'{"request": ["a"]}\n{"name": "0", "overrides": 7, "config_hash": "x"}\n', b"[" * 100_000 + b"\n",
+    ],
+)  # fmt: skip
+def test_a_list_of_jobs_of_any_bytes_is_an_entry(invoke, outputs, content):
+    (next(outputs.glob("sweeps/*")) / "sweep.jsonl").write_bytes(content)
+    result = invoke("ls")
+    assert result.exit_code == 0, result.exception
+    assert "damaged: 2 finished" in result.stdout
+    assert "is not the list of a sweep" in result.stdout
+
+
+def test_what_may_not_be_looked_at_is_passed_by(invoke, outputs, monkeypatch):
+    (outputs / "locked").symlink_to(outputs / "runs")
+
+    def scandir(folder):
+        entries = list(os_scandir(folder))
+        return nullcontext([Locked(entry) if entry.name == "locked" else entry for entry in entries])
+
+    class Locked:
+        """A link through a folder that is closed to this user; root may look everywhere."""
+
+        def __init__(self, entry):
+            self.name, self.is_symlink = entry.name, entry.is_symlink
+
+        def is_dir(self):
+            raise PermissionError(13, "Permission denied")
+
+    os_scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert len(json.loads(invoke("ls", "--json").stdout)["runs"]) == 2
 
 
 @pytest.mark.parametrize(

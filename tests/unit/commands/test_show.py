@@ -55,6 +55,7 @@ def test_the_page_says_what_the_record_says(invoke, run):
     assert page["Cost", "peak memory"] == "512 MiB"
     assert "checkpoints/best.ckpt (2.0 kB)" in page["Files", ""]
     assert page["Next", "sample"] == 'tielab sample outputs/runs/a --prompt "The city"'
+    assert page["Next", "to transformers"] == "tielab export outputs/runs/a"
     assert page["Next", "repeat"] == "tielab rerun outputs/runs/a"
     assert ("Next", "go on") not in page
 
@@ -145,6 +146,14 @@ def test_what_is_no_run_is_refused_with_the_way_on(invoke, outputs, folder, mess
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_record_that_is_a_folder_or_too_deep_is_refused_in_one_line(invoke, tmp_path):
+    (tmp_path / "a" / "record.json").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "record.json").write_text("[" * 100_000)
+    assert invoke("show", "a").stderr == "error: a/record.json cannot be read: Is a directory\n"
+    assert invoke("show", "b").stderr.startswith("error: b/record.json is not JSON (maximum recursion")
 
 
 def test_a_sparkline_spans_lowest_to_highest_over_tokens():

@@ -108,6 +108,7 @@ def test_an_address_that_is_none_is_refused(tielab: Tielab, url: str, said: str)
     [
         ({}, "publishing needs a W&B key: run `wandb login`"),
         ({"WANDB_API_KEY": "too-short"}, "the configured W&B key is not one: "),
+        ({"WANDB_MODE": ""}, "publishing needs a W&B key: run `wandb login`"),
         ({"WANDB_API_KEY": DUMMY_KEY, "WANDB_MODE": "offline"}, "WANDB_MODE is offline, and publishing"),
     ],
 )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import wandb
@@ -36,13 +36,18 @@ def read_only_run(save_dir: Path) -> OfflineRun:
 class TestOfflineRun:
     """One training, seen through the file it left."""
 
+    made: ClassVar[list[OfflineRun]] = []
+    """By the first test, for all."""
+
     @pytest.fixture
     def run(self, tmp_path: Path) -> OfflineRun:
-        logger = start(tmp_path)
-        note_device(logger, "cpu: a")
-        fit([MetricsCsv(tmp_path), logger], 4, callbacks=[MetricOfAUser()])
-        finish_wandb(logger, 0, {"parameters": {"total": 7}, "peak_memory_bytes": 9})
-        return read_only_run(tmp_path)
+        if not self.made:
+            logger = start(tmp_path)
+            note_device(logger, "cpu: a")
+            fit([MetricsCsv(tmp_path), logger], 4, callbacks=[MetricOfAUser()])
+            finish_wandb(logger, 0, {"parameters": {"total": 7}, "peak_memory_bytes": 9})
+            self.made.append(read_only_run(tmp_path))
+        return self.made[0]
 
     def test_who_it_is(self, run: OfflineRun) -> None:
         assert (run.run_id, run.name, run.project) == ("run-1", "untied-128-s3", "tielab")
@@ -173,7 +178,17 @@ def test_the_record_goes_to_the_summary_without_blanks(tmp_path: Path) -> None:
 
 
 class TestMode:
-    def test_auto_without_a_key_is_offline_and_stays_so(self, tmp_path: Path) -> None:
+    def test_offline_prints_nothing(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        wandb.termsetup(wandb.Settings(silent=False), None)  # as in a process that has just begun
+        finish_wandb(start(tmp_path), 0)
+        assert capfd.readouterr() == ("", "")
+
+    @pytest.mark.parametrize("empty", [{}, {"WANDB_MODE": ""}, {"WANDB_MODE": "auto"}])
+    def test_auto_without_a_key_is_offline_and_stays_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: dict[str, str]
+    ) -> None:
+        for name, value in empty.items():
+            monkeypatch.setenv(name, value)
         finish_wandb(start(tmp_path, mode="auto"), 0)
         assert read_only_run(tmp_path).exit_code == 0
         assert os.environ["WANDB_MODE"] == "offline"

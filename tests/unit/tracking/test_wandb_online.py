@@ -1,11 +1,6 @@
 """W&B with a server: what arrives, what a bad server costs, and how what it missed gets there later."""
 
 import logging
-import os
-import re
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,10 +8,10 @@ from pathlib import Path
 import pytest
 import wandb
 from one_parameter import fit
-from wandb_started import CONFIG, DUMMY_KEY, own_messages, start
+from wandb_started import CONFIG, DUMMY_KEY, own_messages, run_told, start
 
 from tielab.errors import RequestError
-from tielab.tracking.wandb import finish_wandb, offline_hint
+from tielab.tracking.wandb import finish_wandb, offline_hint, sync_command
 from wandb_offline import read_offline_run, run_files
 from wandb_server import StandIn, Trouble, serve
 
@@ -40,17 +35,6 @@ def server(_key: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 def log_rows(logger: object, first: int, end: int) -> None:
     for step in range(first, end):
         logger.log_metrics({"train/loss": 1 / (step + 1), "tokens": step}, step)  # type: ignore[attr-defined]
-
-
-def run_told(message: str, server: StandIn) -> None:
-    """Run the ``wandb sync`` command that a message tells, as its reader would."""
-    match = re.search(r"`wandb (sync [^`]*)`", message)
-    assert match is not None, message
-    command = [sys.executable, "-m", "wandb", *shlex.split(match[1])]
-    subprocess.run(
-        command, env={**os.environ, "WANDB_BASE_URL": server.url, "WANDB_MODE": "online"},
-        check=True, timeout=120, capture_output=True,
-    )  # fmt: skip
 
 
 def test_everything_arrives_and_a_resumed_run_goes_on(tmp_path: Path, server: StandIn) -> None:
@@ -144,3 +128,24 @@ def test_a_server_that_comes_back_gets_what_it_missed(
         finish_wandb(logger, 0)
     assert own_messages(caplog) == []
     assert [row["tokens"] for row in server.runs["run-1"].history] == list(range(NUM_ROWS))
+
+
+def test_a_run_that_lost_its_server_and_went_on_online_is_whole_after_a_sync_of_all_its_tries(
+    tmp_path: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "1")
+    logger = start(tmp_path, mode="online")
+    server.trouble = Trouble(status=500)
+    log_rows(logger, 0, 3)
+    finish_wandb(logger, 1)
+    server.trouble = None
+    resumed = start(tmp_path, mode="online", resumed=True)
+    log_rows(resumed, 3, NUM_ROWS)
+    finish_wandb(resumed, 0)
+    run = server.runs["run-1"]
+    assert [row["tokens"] for row in run.history] == list(range(3, NUM_ROWS))
+    tries = sorted(tmp_path.glob("wandb/run-*-run-1"))
+    assert len(tries) == 2
+    run_told(f"`{sync_command(tries)}`", server)
+    assert [row["tokens"] for row in run.history] == list(range(NUM_ROWS))
+    assert run.exit_code == 0

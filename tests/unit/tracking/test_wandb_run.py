@@ -3,7 +3,10 @@
 import json
 import os
 import re
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from unittest import mock
 import pandas as pd
 import pytest
 import yaml
+from wandb_started import run_told
 
 import faults
 from running import call_main
@@ -92,12 +96,8 @@ def test_it_was_interrupted_and_went_on_in_the_same_runs(sweep: Sweep) -> None:
 def test_every_row_of_the_metrics_file_arrived_in_order(sweep: Sweep, arm: str) -> None:
     table = pd.read_csv(sweep.folders[arm] / "metrics.csv").drop(columns="step")
     written = [row.dropna().to_dict() for _, row in table.iterrows()]
-    arrived = [
-        {key: value for key, value in row.items() if not NOT_LOGGED.fullmatch(key)}
-        for row in sweep.runs[arm].history
-    ]
     assert len(written) > 6
-    assert arrived == written
+    assert rows_of(sweep.runs[arm]) == written
 
 
 @ARMS
@@ -129,6 +129,46 @@ def test_every_key_that_the_dashboard_names_is_one_of_the_run(sweep: Sweep, arm:
     assert ("summary", "parameters.total") in named
     assert ("summary", "tokens_per_second.mean") in named
     assert {(kind, key) for kind, key in named if key not in known[kind]} == set()
+
+
+def test_a_run_that_loses_its_server_finishes_and_arrives_later_by_the_command_it_told(
+    tmp_path: Path, tiny: tuple[str, ...], cache_dir: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
+    monkeypatch.setattr(processes, "_forked", faults.misbehave)
+    with ExitStack() as lost, mock.patch.dict(os.environ, kept, clear=True):
+        server = lost.enter_context(serve())
+        os.environ.update(environment(tmp_path, server.url), WANDB_FINISH_TIMEOUT="1")
+        monkeypatch.setenv(faults.FAULTS, json.dumps({"0": "hold@17"}))
+
+        def lose() -> None:
+            while not (tmp_path / "held").exists():
+                time.sleep(0.02)
+            lost.close()
+            (tmp_path / "released").touch()
+
+        threading.Thread(target=lose, daemon=True).start()
+        assert call_main([*tiny, "logger=wandb", "trainer.log_every_n_steps=5"], tmp_path, monkeypatch) == 0
+        out, told = capfd.readouterr()
+        assert "1 run, all finished" in out
+        (folder,) = tmp_path.glob("outputs/runs/*")
+        assert (
+            told.count("W&B run not closed (") == (folder / "run.log").read_text().count("not closed (") == 1
+        )
+        with serve() as back:
+            run_told(told, back)
+            (run,) = back.runs.values()
+    written = pd.read_csv(folder / "metrics.csv").drop(columns="step")
+    assert rows_of(run) == [row.dropna().to_dict() for _, row in written.iterrows()]
+    assert (run.exit_code, run.summary["parameters"]) == (0, read_record(folder).parameters)
+
+
+def rows_of(run: OnlineRun) -> list[dict[str, Any]]:
+    """What the harness logged of a run, without what wandb and Lightning add."""
+    return [
+        {key: value for key, value in row.items() if not NOT_LOGGED.fullmatch(key)} for row in run.history
+    ]
 
 
 def paths(tree: dict[str, Any]) -> set[str]:

@@ -1,5 +1,10 @@
 """A W&B run with the config of a small model, as a training starts it."""
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +12,7 @@ import pytest
 from lightning.pytorch.loggers import WandbLogger
 
 from tielab.tracking.wandb import wandb_logger
+from wandb_server import StandIn
 
 CONFIG = {
     "model": {"tied": False, "vocab_size": 4096, "embed_dim": 128, "num_heads": 4},
@@ -29,3 +35,14 @@ def start(save_dir: Path, run_id: str = "run-1", mode: str = "offline", **more: 
 
 def own_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("tielab")]
+
+
+def run_told(message: str, server: StandIn) -> None:
+    """Run the ``wandb sync`` command that a message tells, as its reader would."""
+    match = re.search(r"`wandb (sync [^`]*)`", message)
+    assert match is not None, message
+    command = [sys.executable, "-m", "wandb", *shlex.split(match[1])]
+    subprocess.run(
+        command, env={**os.environ, "WANDB_BASE_URL": server.url, "WANDB_MODE": "online"},
+        check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
