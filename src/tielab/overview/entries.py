@@ -84,7 +84,7 @@ class SweepEntry:
 
     @property
     def started_at(self) -> str | None:
-        return max((job.started_at for job in self.jobs if job.started_at), default=None)
+        return min((job.started_at for job in self.jobs if job.started_at), default=None)
 
 
 @dataclass(frozen=True)
