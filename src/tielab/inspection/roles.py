@@ -41,8 +41,9 @@ PATTERNS = {
 PACKED_HEAD = re.compile(rf"(?:{HEAD})\.(qweight|weight_packed)")
 BUFFER = re.compile(
     r"(.*\.)?(attn|attention|self_attn)\.(masked_)?bias|(.*\.)?(position_ids|token_type_ids|g_idx|inv_freq)"
+    r"|final_logits_bias"
 )
-"""What some files hold beside the parameters: causal masks, positions, frequencies."""
+"""What some files hold beside the parameters: causal masks, positions, frequencies, BART's constant bias."""
 
 
 @dataclass(frozen=True)

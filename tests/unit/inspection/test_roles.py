@@ -76,7 +76,13 @@ def test_nothing_is_guessed_from_unclear_shapes(vocab_size, reason):
 
 
 def test_masks_and_positions_are_no_parameters():
-    others = ("h.0.attn.masked_bias", "rotary_emb.inv_freq", "embeddings.position_ids", "x.g_idx")
+    others = (
+        "h.0.attn.masked_bias",
+        "rotary_emb.inv_freq",
+        "embeddings.position_ids",
+        "x.g_idx",
+        "final_logits_bias",
+    )
     assert not any(is_parameter(tensor(name, 40)) for name in others)
     assert not is_parameter(tensor("h.0.attn.bias", 1, 1, 40, 40))
     assert is_parameter(tensor("blocks.0.attention.bias", 32))
