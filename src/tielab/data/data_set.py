@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tielab.data.formats import MAX_DOCUMENT_BYTES
 from tielab.data.source import SPLITS
 from tielab.errors import RequestError
@@ -58,6 +60,8 @@ class DataSet:
         path = str(Path(name).expanduser().resolve()) if self.is_local else name
         options = {} if self.is_local else {"revision": revision}
         with self._asking():
+            if self.is_local:
+                self._check_asks_nobody(Path(path))
             builder = datasets.load_dataset_builder(path, self.config["config"], **options)
         reader = type(builder).__module__.rpartition(".")[2]
         # Without network datasets takes whatever commit it still has.
@@ -74,6 +78,21 @@ class DataSet:
         root = f"{path}/" if self.is_local else f"hf:/datasets/{name}@{revision}/"
         self._check_inside(map(str, files), root)
         return builder
+
+    def _check_asks_nobody(self, folder: Path) -> None:
+        """Refuse a folder whose description names addresses: ``datasets`` would ask there while it looks."""
+        from huggingface_hub import DatasetCard
+
+        described: list[Any] = []
+        if (folder / "README.md").is_file():
+            described.append(DatasetCard.load(folder / "README.md").data.get("configs"))
+        if (folder / ".huggingface.yaml").is_file():
+            described.append(yaml.safe_load((folder / ".huggingface.yaml").read_text(encoding="utf-8")))
+        if "://" in repr(described):
+            raise RequestError(
+                f"data.hub.name={self.config['name']} has a description that names files elsewhere; put the "
+                "files into the folder and take the addresses out of it"
+            )
 
     def _check_inside(self, files: Iterable[str], root: str) -> None:
         """Refuse what a data set names and does not hold: no commit pins it, and nobody asked to read it."""

@@ -199,6 +199,16 @@ def test_a_file_that_is_not_of_the_data_set_is_refused(hub_config: MakeConfig, t
     assert f"names {path}, which is not of the data set" in refusal(hub_config(folder))
 
 
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_folder_that_names_an_address_asks_nobody(
+    name: str, server: HubServer, hub_config: MakeConfig, tmp_path: Path
+) -> None:
+    text = f"configs:\n- config_name: default\n  data_files: {server.address}/rows.txt\n"
+    (tmp_path / name).write_text(f"---\n{text}---\n" if name == "README.md" else text)
+    assert "has a description that names files elsewhere" in refusal(hub_config(tmp_path))
+    assert server.asked == []
+
+
 def test_a_row_that_does_not_fit_into_memory_is_refused(
     stories: Path, hub_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
