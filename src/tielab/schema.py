@@ -205,8 +205,9 @@ class HubConfig:
     train: str = MISSING
     """The published split that is trained on. If it is the only one, its documents are shared out by hash."""
     validation: str | None = MISSING
+    """The published split that is validated on; null: none is published."""
     test: str | None = MISSING
-    """Where one of the two is null, the documents of the other are shared out between them by hash."""
+    """As ``validation``. Where one of the two is null, the documents of the other are shared out between them by hash."""
     lines: bool = MISSING
     """True: the rows are WikiText's lines, and a document is an article; false: a row is a document."""
     max_bytes: int | None = MISSING
