@@ -207,7 +207,8 @@ class HubConfig:
     validation: str | None = MISSING
     """The published split that is validated on; null: none is published."""
     test: str | None = MISSING
-    """As ``validation``. Where one of the two is null, the documents of the other are shared out between them by hash."""
+    """As ``validation``. Where one of the two is null, the documents of the other are shared out between them
+    by hash."""
     lines: bool = MISSING
     """True: the rows are WikiText's lines, and a document is an article; false: a row is a document."""
     max_bytes: int | None = MISSING
