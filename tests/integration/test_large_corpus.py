@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from running import ROOT
-from tielab.data.corpus import split_of
+from tielab.data.source import split_of
 from tielab.record import read_record
 
 MEGABYTE = 1 << 20

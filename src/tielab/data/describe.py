@@ -5,12 +5,17 @@ Imports no torch.
 
 import hashlib
 import itertools
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tielab.data.budget import num_unused_ids
-from tielab.data.corpus import SPLITS, find_source, split_documents
-from tielab.data.prepare import prepare
+from tielab.data.corpus import find_source
+from tielab.data.prepare import prepare, writing_to
+from tielab.data.source import SPLITS, split_documents
 from tielab.errors import RequestError
 
 NUM_SAMPLE_LINES = 3
@@ -70,28 +75,44 @@ def describe_corpus(data_config: dict[str, Any]) -> CorpusDescription:
     """
     source = find_source(data_config)
     corpus_hash = source.fingerprint()
-    splits = {name: SplitDescription() for name in SPLITS}
-    digests = {name: hashlib.sha256() for name in SPLITS}
-    keys: dict[str, list[int]] = {name: [] for name in SPLITS}
-    samples: dict[str, list[tuple[int, list[str]]]] = {name: [] for name in SPLITS}
-    for name, text in split_documents(source):
-        split, encoded = splits[name], text.encode("utf-8")
-        split.documents += 1
-        split.words += len(text.split())
-        split.bytes += len(encoded)
-        digests[name].update(encoded)
-        key = int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big")
-        keys[name].append(key)
-        samples[name] = sorted([*samples[name], (key, _first_lines(text))])[:NUM_SAMPLE_LINES]
-    trained_on = set(keys["train"])
-    for name, split in splits.items():
-        split.sha256 = digests[name].hexdigest()
-        heads = [lines for _, lines in samples[name]]
-        # Line by line through the documents: the first of each, then the second of each.
-        in_turn = [line for place in itertools.zip_longest(*heads) for line in place if line is not None]
-        split.lines = in_turn[:NUM_SAMPLE_LINES]
-        split.in_train = 0 if name == "train" else sum(key in trained_on for key in keys[name])
+    summaries = {name: _Summary() for name in SPLITS}
+    # What is downloaded is kept in the cache.
+    with writing_to(Path(data_config["cache_dir"]).expanduser()):
+        for name, text in split_documents(source):
+            summaries[name].add(text)
+    splits = {name: summary.description() for name, summary in summaries.items()}
+    trained_on = np.array(summaries["train"].keys)
+    for name in ("validation", "test"):
+        splits[name].in_train = int(np.isin(np.array(summaries[name].keys), trained_on).sum())
     return CorpusDescription(source.corpus, source.document, corpus_hash, splits)
+
+
+class _Summary:
+    """The text of a split, counted as it passes: eight bytes are kept of a document."""
+
+    def __init__(self) -> None:
+        self.keys = array("Q")
+        """Of each document, from its hash."""
+        self._split = SplitDescription()
+        self._digest = hashlib.sha256()
+        self._samples: list[tuple[int, list[str]]] = []
+
+    def add(self, text: str) -> None:
+        encoded = text.encode("utf-8")
+        self._split.documents += 1
+        self._split.words += len(text.split())
+        self._split.bytes += len(encoded)
+        self._digest.update(encoded)
+        key = int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big")
+        self.keys.append(key)
+        if len(self._samples) < NUM_SAMPLE_LINES or key < self._samples[-1][0]:
+            self._samples = sorted([*self._samples, (key, _first_lines(text))])[:NUM_SAMPLE_LINES]
+
+    def description(self) -> SplitDescription:
+        # Line by line through the documents: the first of each, then the second of each.
+        heads = itertools.zip_longest(*(lines for _, lines in self._samples))
+        in_turn = [line for place in heads for line in place if line is not None]
+        return replace(self._split, sha256=self._digest.hexdigest(), lines=in_turn[:NUM_SAMPLE_LINES])
 
 
 def _first_lines(text: str) -> list[str]:

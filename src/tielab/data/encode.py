@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tielab.data.corpus import SPLITS
 from tielab.data.progress import followed
+from tielab.data.source import SPLITS
 from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
 

@@ -1,7 +1,7 @@
 """Files to texts by their suffix, streamed: plain text, JSON Lines and Parquet, also gzip and zstd.
 
-``.gz`` and ``.zst`` are decompressed, ``.jsonl`` below them or alone and ``.parquet`` hold rows, any
-other file is plain text. Nothing larger than a document is ever in memory. Imports no torch.
+``.gz`` and ``.zst`` are decompressed, ``.jsonl`` or ``.ndjson`` below them or alone and ``.parquet`` hold
+rows, any other file is plain text. Nothing larger than a document is ever in memory. Imports no torch.
 """
 
 import codecs
@@ -22,6 +22,7 @@ DECODED_AT_ONCE = 1 << 10
 """Compressed bytes; in the worst case zstd makes 32 MiB of them, gzip 1 MiB."""
 ROWS_AT_ONCE = 256
 BLANK_LINE = re.compile(r"\n\s*\n")
+BYTE_ORDER_MARK = "\ufeff"
 MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd", "Parquet": b"PAR1"}
 """The first bytes of a file of that kind."""
 SUFFIXES = {"gzip": ".gz", "zstd": ".zst", "Parquet": ".parquet"}
@@ -37,7 +38,7 @@ def format_of(path: Path) -> str:
     kind = suffixes[-1] if suffixes else ""
     if kind == ".parquet" and not compression:
         return "parquet"
-    return ("jsonl" if kind == ".jsonl" else "text") + compression
+    return ("jsonl" if kind in (".jsonl", ".ndjson") else "text") + compression
 
 
 def holds_rows(path: Path) -> bool:
@@ -156,6 +157,8 @@ def _decoded(path: Path, chunks: Iterable[bytes]) -> Iterator[str]:
         except UnicodeDecodeError as error:
             place, byte = offset + error.start, error.object[error.start]
             _refuse(path, f"is not UTF-8 at byte offset {place} ({byte:#04x}); convert it to UTF-8")
+        if text.startswith(BYTE_ORDER_MARK) and not offset:
+            _refuse(path, "begins with a byte order mark (ef bb bf), which is no text; save it without")
         offset += pending + len(chunk) - len(decoder.getstate()[0])
         yield text
 
@@ -215,10 +218,17 @@ def _lines(path: Path, chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _parsed(path: Path, number: int, line: bytes) -> Any:
     try:
-        return json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", None) or getattr(error, "reason", None) or type(error).__name__
         _refuse(path, f"has no JSON in line {number} ({reason}); every line must be an object")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        raise json.JSONDecodeError("a key twice in one object", "", 0)
+    return row
 
 
 def _text_of_row(path: Path, place: str, row: Any, text_key: str) -> str:
@@ -248,14 +258,18 @@ def _parquet_rows(path: Path, text_key: str, count: Count) -> Iterator[str]:
     size, number = path.stat().st_size, 0
     try:
         # Neither reads a column of a whole row group at once.
-        with parquet.ParquetFile(path, buffer_size=CHUNK, pre_buffer=False) as file:
+        options = {"buffer_size": CHUNK, "pre_buffer": False, "page_checksum_verification": True}
+        with parquet.ParquetFile(path, **options) as file:
             _check_column(path, file.schema_arrow, arrow.types, text_key)
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=[text_key]):
                 for text in batch.column(0):
                     number += 1
                     yield _checked_text(path, f"row {number}", text.as_py(), text_key)
                 count(size * len(batch) // file.metadata.num_rows)
-    except (arrow.ArrowException, UnicodeDecodeError) as error:
+    except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        # Damage raises an OSError as well, without a number.
         reason = " ".join(str(error).split())[:200]
         _refuse(path, f"is damaged behind row {number} ({reason}); get it again")
 
@@ -263,6 +277,8 @@ def _parquet_rows(path: Path, text_key: str, count: Count) -> Iterator[str]:
 def _check_column(path: Path, schema: Any, types: Any, text_key: str) -> None:
     if text_key not in schema.names:
         _refuse(path, f"has no column {text_key}, found {', '.join(schema.names[:10])}; set data.text_key")
+    if schema.names.count(text_key) > 1:
+        _refuse(path, f"has {schema.names.count(text_key)} columns {text_key}; rename all but one")
     kind = schema.field(text_key).type
     if types.is_dictionary(kind):
         kind = kind.value_type

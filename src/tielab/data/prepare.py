@@ -21,11 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
-from tielab.data.corpus import SPLITS, Source, find_source, split_documents
+from tielab.data.build_tokenizer import build_tokenizer, tokenizer_files
+from tielab.data.corpus import find_source
 from tielab.data.encode import describe, write_splits
 from tielab.data.progress import followed
 from tielab.data.remembered import remembered
-from tielab.data.tokenizer import Tokenizer, build_tokenizer, tokenizer_files
+from tielab.data.source import SPLITS, Source, split_documents
+from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
 from tielab.slots import alone
 
@@ -123,7 +125,7 @@ def prepare(data_config: dict[str, Any]) -> Prepared:
     entry = cache_dir / _entry_name(request)
     prepared = _load(entry)
     if prepared is None:
-        with _writing_to(cache_dir):
+        with writing_to(cache_dir):
             prepared = _build_once(entry, request)
     return prepared
 
@@ -153,13 +155,13 @@ def _file_hash(path: Path) -> str:
 
 
 @contextmanager
-def _writing_to(cache_dir: Path) -> Iterator[None]:
+def writing_to(cache_dir: Path) -> Iterator[None]:
     """Turn a failed write into a RequestError."""
     try:
         yield
     except OSError as error:
         raise RequestError(
-            f"data.cache_dir={cache_dir}: cannot write the token cache ({error.strerror or error}); "
+            f"data.cache_dir={cache_dir}: cannot write the cache ({error.strerror or error}); "
             "free space there or set data.cache_dir to a folder you can write"
         ) from None
 

@@ -40,14 +40,29 @@ def remembered(files: Sequence[Path], rules: str, compute: Callable[[], str]) ->
         return compute()
     key = hashlib.sha256(json.dumps([rules, seen]).encode()).hexdigest()
     place = _place_of(key)
-    if place is not None and place.is_file():
-        return place.read_text()
+    if place is not None:
+        with contextlib.suppress(OSError):  # it is not there, or somebody empties the folder
+            return place.read_text()
     result = compute()
     newest = max(path.stat().st_ctime for path in files)
     if place is not None and _look(files) == seen and time.time() - newest > SETTLED_SECONDS:
         with contextlib.suppress(OSError):
             write_atomic(place, result)
     return result
+
+
+def hash_of_file(path: Path) -> str:
+    """sha256 of the bytes of a file, remembered.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def compute() -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    return remembered([path], "sha256", compute)
 
 
 def _place_of(key: str) -> Path | None:

@@ -90,6 +90,11 @@ def read_gpt2_config(folder: Path) -> Gpt2Config:
                 f"{folder / CONFIG_NAME} has {name}={json.dumps(found[name])}, and MiniGPT computes with "
                 f"{json.dumps(value)}; choose another model"
             )
+    tied = found.get("tie_word_embeddings", True)
+    if not isinstance(tied, bool):
+        raise RequestError(
+            f"{folder / CONFIG_NAME} has tie_word_embeddings={json.dumps(tied)}; it must be true or false"
+        )
     activation = found.get("activation_function", "gelu_new")
     if activation not in ACTIVATIONS:
         raise RequestError(
@@ -106,14 +111,14 @@ def read_gpt2_config(folder: Path) -> Gpt2Config:
         model={**model, "activation": ACTIVATIONS[activation]},
         vocab_size=sizes["vocab_size"],
         num_positions=sizes["n_positions"],
-        tied=bool(found.get("tie_word_embeddings", True)),
+        tied=tied,
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RequestError(
             f"{path.parent}: no {path.name} there; give the folder of a model as transformers saves it"
         ) from None

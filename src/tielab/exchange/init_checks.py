@@ -100,7 +100,7 @@ def folder_tokenizer(folder: Path) -> "Tokenizer | None":
     Raises:
         RequestError: it is not byte-level, or cannot be read.
     """
-    from tielab.data.tokenizer import read_tokenizer, tokenizer_files
+    from tielab.data.build_tokenizer import read_tokenizer, tokenizer_files
 
     try:
         tokenizer_files(str(folder))

@@ -1,5 +1,6 @@
 """What a Hugging Face ``config.json`` says of the tie of a model. Imports no torch."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,8 @@ def _tie(content: dict[str, Any], text: dict[str, Any], family: str | None) -> t
     for value in (outer, inner):
         if isinstance(value, bool):
             return value, f"tie_word_embeddings is {_word(value)}"
+        if value is not None:
+            return None, f"tie_word_embeddings is {json.dumps(value)[:40]}, neither true nor false"
     if family in TIED_BY_DEFAULT:
         return True, f"the default of {family}"
     if family in UNTIED_BY_DEFAULT:

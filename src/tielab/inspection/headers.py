@@ -141,8 +141,8 @@ def _loads(text: bytes, path: Path) -> Any:
         return json.loads(text.decode(), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
-        kind = "is not safetensors: its header" if path.suffix == ".safetensors" else "it"
-        raise RequestError(f"{path} {kind} is not JSON ({reason})") from None
+        header = " is not safetensors: its header" if path.suffix == ".safetensors" else ""
+        raise RequestError(f"{path}{header} is not JSON ({reason}); get the file again") from None
 
 
 def _tensor(name: str, entry: Any, path: Path, data: int, size: int) -> Tensor:

@@ -41,8 +41,9 @@ PATTERNS = {
 PACKED_HEAD = re.compile(rf"(?:{HEAD})\.(qweight|weight_packed)")
 BUFFER = re.compile(
     r"(.*\.)?(attn|attention|self_attn)\.(masked_)?bias|(.*\.)?(position_ids|token_type_ids|g_idx|inv_freq)"
+    r"|final_logits_bias"
 )
-"""What some files hold beside the parameters: causal masks, positions, frequencies."""
+"""What some files hold beside the parameters: causal masks, positions, frequencies, BART's constant bias."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ def find_roles(tensors: Iterable[Tensor], vocab_size: int | None) -> Roles:
         role: [tensor for tensor in matrices if pattern.fullmatch(tensor.name)]
         for role, pattern in PATTERNS.items()
     }
+    empty = next((tensor for tensor in found["embedding"] + found["head"] if not tensor.num_elements), None)
+    if empty is not None:
+        raise RequestError(
+            f"{empty.name} is {' x '.join(map(str, empty.shape))}, without an element: the training that "
+            "saved it had its values elsewhere; save the whole model"
+        )
     head = _one_head(found["head"], found["embedding"])
     position = found["position"][0] if found["position"] else None
     if not found["embedding"] and head is None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tielab.data.corpus import SPLITS, CodeSource, find_source, split_documents
+from tielab.data.corpus import find_source
+from tielab.data.files import CodeSource
+from tielab.data.source import SPLITS, split_documents
 from tielab.errors import RequestError
 
 MakeConfig = Callable[..., dict[str, Any]]

@@ -13,6 +13,7 @@ import pytest
 
 from tielab.data import download
 from tielab.data.corpus import find_source
+from tielab.data.describe import describe_corpus
 from tielab.data.prepare import prepare
 from tielab.errors import RequestError
 from tielab.trust import check_address
@@ -148,6 +149,14 @@ def test_a_server_that_is_not_there_is_one_line(web: Web, make_config: MakeConfi
     web.server.shutdown()
     web.server.server_close()
     assert "cannot be reached ([Errno 111] Connection refused)" in refusal(config)
+
+
+def test_a_description_that_cannot_keep_the_file_is_one_line(
+    web: Web, text_file: Path, make_config: MakeConfig
+) -> None:
+    config = config_for(make_config, web.address("/text.txt"), web.content)
+    with pytest.raises(RequestError, match=r"data\.cache_dir=.*: cannot write the cache \(Not a directory\)"):
+        describe_corpus(config | {"cache_dir": str(text_file / "cache")})
 
 
 def test_a_redirect_is_followed(web: Web, make_config: MakeConfig) -> None:

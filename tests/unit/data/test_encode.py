@@ -7,8 +7,9 @@ import pytest
 
 from tielab.data import encode
 from tielab.data.budget import count_tokens
+from tielab.data.build_tokenizer import build_tokenizer
 from tielab.data.encode import describe, write_splits
-from tielab.data.tokenizer import CharTokenizer, build_tokenizer
+from tielab.data.tokenizer import CharTokenizer
 
 DOCUMENTS = [(("train", "validation", "test")[i % 3], f"row {i} of the cafés\n\n") for i in range(60)]
 

@@ -1,5 +1,6 @@
 """A file gives the same documents however it is packed and cut, and a damaged one is one line."""
 
+import codecs
 import gzip
 import json
 import re
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tielab.data import formats
@@ -62,6 +63,7 @@ def packed(suffix: str, content: bytes) -> bytes:
         ("a.txt", "text"), ("a", "text"), ("a.jsonl", "jsonl"), ("a.JSONL.GZ", "jsonl.gz"),
         ("a.b.md", "text"), ("a.gz", "text.gz"), ("a.txt.zst", "text.zst"), ("a.jsonl.zst", "jsonl.zst"),
         ("a.parquet", "parquet"), ("a.json", "text"), ("a.jsonl.txt", "text"),
+        ("a.ndjson", "jsonl"), ("a.ndjson.gz", "jsonl.gz"),
     ],
 )  # fmt: skip
 def test_the_suffix_decides(name: str, found: str) -> None:
@@ -81,6 +83,7 @@ def test_paragraphs_are_those_of_the_whole_text_wherever_it_is_cut(text: str, si
 @given(st.binary(max_size=12) | st.text(max_size=12).map(str.encode), st.integers(1, 5))
 @settings(deadline=None)
 def test_utf8_is_read_as_a_whole_would_be_wherever_it_is_cut(content: bytes, size: int) -> None:
+    assume(not content.startswith(codecs.BOM_UTF8))
     pieces = [content[start : start + size] for start in range(0, len(content), size)]
     try:
         expected = content.decode("utf-8")
@@ -98,6 +101,17 @@ def test_utf8_is_read_as_a_whole_would_be_wherever_it_is_cut(content: bytes, siz
 def test_lines_are_those_of_the_whole_wherever_it_is_cut(content: bytes, size: int) -> None:
     pieces = [content[start : start + size] for start in range(0, len(content), size)]
     assert list(formats._lines(Path("x"), pieces)) == content.split(b"\n")
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_a_byte_order_mark_is_refused_at_the_beginning_alone(size: int) -> None:
+    def decoded(content: bytes) -> str:
+        pieces = [content[start : start + size] for start in range(0, len(content), size)]
+        return "".join(formats._decoded(Path("x"), pieces))
+
+    with pytest.raises(RequestError, match=r"x begins with a byte order mark .*; save it without"):
+        decoded(codecs.BOM_UTF8 + b"text")
+    assert decoded(b"a" + codecs.BOM_UTF8) == "a\ufeff"
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
@@ -165,6 +179,7 @@ LINES = {
     b'{"text": "\xe9"}\n': "has no JSON in line 1 (",
     b"[" * 100_000: "has no JSON in line 1 (RecursionError)",
     b'{"body": "a", "id": 3}\n': "has no key text in line 1, found body, id; set data.text_key",
+    b'{"text": "a", "text": "b"}\n': "has no JSON in line 1 (a key twice in one object)",
     b'{"text": null}\n': "has no text in line 1 under text, found NoneType",
     b'{"text": "\\ud800"}\n': "has half a surrogate pair in line 1",
 }
@@ -220,6 +235,21 @@ def test_a_column_that_holds_no_text_is_refused(tmp_path: Path) -> None:
     for kind in (pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         pq.write_table(pa.table({"text": pa.array(ROWS, pa.string()).cast(kind)}), path)
         assert texts_of(path) == ROWS
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), path)
+    assert "has 2 columns text; rename all but one" in refusal(path)
+
+
+def test_parquets_check_sums_are_checked_where_there_are_any(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [f"row {number}" for number in range(2000)]
+    pq.write_table(pa.table({"text": rows}), path, compression="none", write_page_checksum=True)
+    assert texts_of(path) == rows
+    path.write_bytes(path.read_bytes().replace(b"row 100", b"row 900", 1))
+    assert re.search(r"is damaged behind row \d+ \(.*CRC checksum.*\); get it again", refusal(path))
 
 
 def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from hub_server import COMMIT, NAME, HubServer
-from tielab.data import hub as hub_module
-from tielab.data.corpus import SPLITS, find_source, split_documents
-from tielab.data.hub import articles, within
+from tielab.data import data_set
+from tielab.data.corpus import find_source
+from tielab.data.hub import within
 from tielab.data.prepare import prepare
+from tielab.data.source import SPLITS, split_documents
+from tielab.data.wikitext import articles
 from tielab.errors import RequestError
 from tielab.trust import check_address
 
@@ -189,6 +191,31 @@ def test_a_script_of_a_data_set_is_never_run(stories: Path, hub_config: MakeConf
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_file_that_is_not_of_the_data_set_is_refused(hub_config: MakeConfig, tmp_path: Path) -> None:
+    folder, path = tmp_path / "rows", tmp_path / "rows.jsonl"
+    folder.mkdir()
+    path.write_text('{"text": "private"}\n')
+    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  data_files: {path}\n---\n")
+    assert f"names {path}, which is not of the data set" in refusal(hub_config(folder))
+
+
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_folder_that_names_an_address_asks_nobody(
+    name: str, server: HubServer, hub_config: MakeConfig, tmp_path: Path
+) -> None:
+    text = f"configs:\n- config_name: default\n  data_files: {server.address}/rows.txt\n"
+    (tmp_path / name).write_text(f"---\n{text}---\n" if name == "README.md" else text)
+    assert "has a description that names files elsewhere" in refusal(hub_config(tmp_path))
+    assert server.asked == []
+
+
+def test_a_row_that_does_not_fit_into_memory_is_refused(
+    stories: Path, hub_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_set, "MAX_DOCUMENT_BYTES", 20)
+    assert "has a row larger than" in refusal(hub_config(stories))
+
+
 @pytest.fixture
 def hub_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes an address that of the hub, for what is asked before a download, and network is allowed."""
@@ -202,7 +229,7 @@ def hub_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_a_silent_hub_is_given_up_within_the_time_to_answer(
     hub_config: MakeConfig, hub_at: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "SECONDS_TO_ANSWER", 0.2)
+    monkeypatch.setattr(data_set, "SECONDS_TO_ANSWER", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

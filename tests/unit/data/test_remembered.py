@@ -61,6 +61,18 @@ def test_a_file_that_has_just_changed_is_not_remembered(
     assert [remembered([tmp_path / "1"], "", lambda: next(results)) for _ in "12"] == ["first", "second"]
 
 
+def test_a_hash_that_cannot_be_read_is_computed(tmp_path: Path) -> None:
+    """As where somebody empties the folder meanwhile."""
+    file = tmp_path / "1"
+    file.write_text("a")
+    time.sleep(0.01)
+    assert remembered([file], "", lambda: "first") == "first"
+    (kept,) = (tmp_path / "hashes").iterdir()
+    kept.unlink()
+    kept.symlink_to("/proc/self/mem")
+    assert remembered([file], "", lambda: "second") == "second"
+
+
 def test_without_a_folder_nothing_is_remembered_and_all_is_found(
     text_file: Path, make_config: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

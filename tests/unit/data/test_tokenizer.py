@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
+from tielab.data.build_tokenizer import build_tokenizer
 from tielab.data.prepare import prepare
-from tielab.data.tokenizer import Tokenizer, build_tokenizer
+from tielab.data.tokenizer import Tokenizer
 from tielab.errors import RequestError
 
 TRAIN_TEXTS = ["a rose is a rose\n\n", "the rose is red, said the café\n\n", "東京 😀\n\n"] * 3

@@ -168,6 +168,7 @@ def test_a_choice_without_a_model_is_refused():
         ({"layer_norm_epsilon": 1e-6}, "has layer_norm_epsilon=1e-06"),
         ({"activation_function": "relu"}, "has activation_function=relu; MiniGPT has gelu"),
         ({"n_head": "four"}, 'has n_head="four"'),
+        ({"tie_word_embeddings": "false"}, 'has tie_word_embeddings="false"; it must be true or false'),
         ({"tie_word_embeddings": False}, r"says tie_word_embeddings=false and has no lm_head\.weight"),
     ],
 )
@@ -220,8 +221,9 @@ def test_unreadable_files_are_refused(models, tmp_path):
     path.with_name("pytorch_model.bin").unlink()
     with pytest.raises(RequestError, match="no weights there"):
         started(tmp_path / "model")
-    with pytest.raises(RequestError, match=r"no config\.json there; give the folder of a model"):
-        started(tmp_path)
+    for folder in (tmp_path, tmp_path / "model" / "config.json"):
+        with pytest.raises(RequestError, match=r"no config\.json there; give the folder of a model"):
+            started(folder)
 
 
 def test_another_tokenizer_of_the_same_size_is_refused(models, tmp_path):

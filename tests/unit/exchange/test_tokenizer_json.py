@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
-from tielab.data.tokenizer import CharTokenizer, LibraryTokenizer, Tokenizer, build_tokenizer
+from tielab.data.build_tokenizer import build_tokenizer
+from tielab.data.tokenizer import CharTokenizer, LibraryTokenizer, Tokenizer
 from tielab.errors import RequestError
 from tielab.exchange.tokenizer_json import tokenizer_config, tokenizer_json
 

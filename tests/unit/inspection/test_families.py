@@ -49,6 +49,14 @@ def test_values_of_other_types_are_none(tmp_path):
     assert (found.tied, found.family, found.vocab_size, found.architecture) == (None, None, None, None)
 
 
+@pytest.mark.parametrize("said", ["false", 1])
+def test_tie_that_is_neither_true_nor_false_is_said_and_no_default_taken(tmp_path, said):
+    found = config_in(tmp_path, model_type="llama", tie_word_embeddings=said)
+    assert (found.tied, found.source) == (
+        None, f"tie_word_embeddings is {json.dumps(said)}, neither true nor false"
+    )  # fmt: skip
+
+
 def test_no_config_is_none(tmp_path):
     assert read_config(tmp_path) is None
 
@@ -56,5 +64,5 @@ def test_no_config_is_none(tmp_path):
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": 1, "a": 2}', "[" * 100_000, "\xff"])
 def test_broken_config_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(RequestError, match=r"config.json (it )?is not"):
+    with pytest.raises(RequestError, match=r"config.json is not"):
         read_config(tmp_path)

@@ -75,8 +75,19 @@ def test_nothing_is_guessed_from_unclear_shapes(vocab_size, reason):
         find_roles([tensor(f"m{i}", 96, 32) for i in range(3)], vocab_size)
 
 
+def test_end_without_values_is_refused():
+    with pytest.raises(RequestError, match=r"lm_head\.weight is 0 x 32, without an element"):
+        find_roles([tensor("wte.weight", 96, 32), tensor("lm_head.weight", 0, 32)], None)
+
+
 def test_masks_and_positions_are_no_parameters():
-    others = ("h.0.attn.masked_bias", "rotary_emb.inv_freq", "embeddings.position_ids", "x.g_idx")
+    others = (
+        "h.0.attn.masked_bias",
+        "rotary_emb.inv_freq",
+        "embeddings.position_ids",
+        "x.g_idx",
+        "final_logits_bias",
+    )
     assert not any(is_parameter(tensor(name, 40)) for name in others)
     assert not is_parameter(tensor("h.0.attn.bias", 1, 1, 40, 40))
     assert is_parameter(tensor("blocks.0.attention.bias", 32))
