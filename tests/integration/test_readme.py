@@ -20,7 +20,18 @@ BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SHELL = ("", "bash", "sh", "console")
 """Languages of the blocks that hold commands."""
 TESTED = ("python train.py", "tielab", "make", "pytest", "pip install", "python -m", "wandb")
-ONLY_LOOK = ("source", "cd", "ls", "python", "tmux", "tensorboard", "trackio", "docker", "git clone")
+ONLY_LOOK = (
+    "source",
+    "export",
+    "cd",
+    "ls",
+    "python",
+    "tmux",
+    "tensorboard",
+    "trackio",
+    "docker",
+    "git clone",
+)
 """Programs that are not ours and change nothing of a run."""
 
 

@@ -15,7 +15,7 @@ import wandb
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import DummyExperiment
 from one_parameter import MetricOfAUser, fit
-from wandb_started import CONFIG, DUMMY_KEY, own_messages, start
+from wandb_started import CONFIG, DUMMY_KEY, own_warnings, start
 
 from tielab.diagnostics.columns import DIAGNOSTIC_COLUMNS
 from tielab.errors import RequestError
@@ -293,7 +293,7 @@ class TestMode:
             logger = start(tmp_path, mode="auto")
         logger.log_metrics({"train/loss": 1.0}, 0)
         finish_wandb(logger, 0)
-        (warning,) = own_messages(caplog)
+        (warning,) = own_warnings(caplog)
         assert warning.startswith("W&B did not start online (")
         assert "\n" not in warning
         assert [row["train/loss"] for row in read_only_run(tmp_path).history] == [1.0]

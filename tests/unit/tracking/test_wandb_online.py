@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import wandb
 from one_parameter import fit
-from wandb_started import CONFIG, DUMMY_KEY, own_messages, run_told, start
+from wandb_started import CONFIG, DUMMY_KEY, own_warnings, run_told, start
 
 from tielab.errors import RequestError
 from tielab.tracking.wandb import finish_wandb, offline_hint, sync_command
@@ -103,7 +103,7 @@ def test_a_server_lost_on_the_way_delays_by_the_timeout_and_loses_nothing(
         log_rows(logger, 2, NUM_ROWS)
         with caplog.at_level(logging.WARNING, "tielab"):
             finish_wandb(logger, 0, {"parameters": {"total": 7}})
-    (warning,) = own_messages(caplog)
+    (warning,) = own_warnings(caplog)
     assert "\n" not in warning
     (path,) = tmp_path.glob("wandb/run-*/run-*.wandb")
     assert [row["tokens"] for row in read_offline_run(path).history] == list(range(NUM_ROWS))
@@ -126,7 +126,7 @@ def test_a_server_that_comes_back_gets_what_it_missed(
     server.trouble = None
     with caplog.at_level(logging.WARNING, "tielab"):
         finish_wandb(logger, 0)
-    assert own_messages(caplog) == []
+    assert own_warnings(caplog) == []
     assert [row["tokens"] for row in server.runs["run-1"].history] == list(range(NUM_ROWS))
 
 

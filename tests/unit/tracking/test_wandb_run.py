@@ -150,12 +150,11 @@ def test_a_run_that_loses_its_server_finishes_and_arrives_later_by_the_command_i
 
         threading.Thread(target=lose, daemon=True).start()
         assert call_main([*tiny, "logger=wandb", "trainer.log_every_n_steps=5"], tmp_path, monkeypatch) == 0
-        out, told = capfd.readouterr()
-        assert "1 run, all finished" in out
+        assert "1 run, all finished" in capfd.readouterr().out
         (folder,) = tmp_path.glob("outputs/runs/*")
-        assert (
-            told.count("W&B run not closed (") == (folder / "run.log").read_text().count("not closed (") == 1
-        )
+        # Not what it printed: a fork server that other tests share writes where the first of them did.
+        told = (folder / "run.log").read_text()
+        assert told.count("W&B run not closed (") == 1
         with serve() as back:
             run_told(told, back)
             (run,) = back.runs.values()
