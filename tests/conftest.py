@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -16,6 +17,8 @@ from running import ROOT, TINY, call_main
 os.environ.update(
     WANDB_MODE="offline", WANDB_ERROR_REPORTING="false", WANDB_SILENT="true", OMP_WAIT_POLICY="PASSIVE"
 )
+# As in an activated environment: `make test` runs without one, and wandb's agent calls `python` by name.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `make test &` would have it ignored
 
 
