@@ -1,0 +1,1 @@
+"""Speed, memory and cost of tielab, measured: ``python -m benchmarks.NAME``."""
