@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from tielab.allocator import keep_freed_memory
 from tielab.errors import FAILED, FINISHED, INTERRUPTED, REFUSED, RequestError, reason_of
 from tielab.explain import explain
 from tielab.fit import Fit
@@ -144,8 +145,14 @@ def _leave_group() -> None:
         torch.distributed.destroy_process_group()
 
 
+def run_process(folder: Path) -> int:
+    """``run_rank`` in a process that is there for nothing else, set up for it."""
+    keep_freed_memory()
+    return run_rank(folder)
+
+
 if __name__ == "__main__":
     from tielab.processes import die_with_parent, leave
 
     die_with_parent()
-    leave(run_rank(Path(sys.argv[1])))
+    leave(run_process(Path(sys.argv[1])))

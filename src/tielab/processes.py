@@ -207,10 +207,10 @@ def _forked(folder: Path, environment: dict[str, str], current: Path) -> None:
     os.environ.update(environment)
     os.chdir(current)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    from tielab.experiment import run_rank
+    from tielab.experiment import run_process
 
     die_with_parent()
-    sys.exit(run_rank(folder))
+    sys.exit(run_process(folder))
 
 
 def _spawn(folder: Path, environment: dict[str, str]) -> Child:

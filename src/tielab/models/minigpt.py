@@ -10,9 +10,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from tielab.models.blocks import ACTIVATIONS, Block
 from tielab.models.ends import LowRankMap, Rotation, SquareMap, build_head_map
+from tielab.models.head import Head, UntiedHead
 from tielab.models.tying import TiedHead
 
 
@@ -128,7 +130,7 @@ class MiniGPT(nn.Module):
         self.lm_head: nn.Module = (
             TiedHead(self.token_embed, vocab_size, num_columns, bias=output_bias)
             if tied
-            else nn.Linear(num_columns, vocab_size, bias=output_bias)
+            else UntiedHead(num_columns, vocab_size, bias=output_bias)
         )
         self.reset_parameters()
 
@@ -225,21 +227,33 @@ class MiniGPT(nn.Module):
         out: Tensor = self.lm_head(self.head_map(hidden))
         return out
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        """Ids (B, T) to logits (B, T, V)."""
-        return self.logits(self.hidden_states(input_ids))
+    def forward(self, input_ids: Tensor, targets: Tensor | None = None, reduction: str = "mean") -> Tensor:
+        """Ids (B, T) to logits (B, T, V); with targets (B, S <= T) to the cross entropy of the first S.
+
+        Args:
+            reduction: of the cross entropy: ``mean`` in nats per token, or ``none``, (B, S).
+        """
+        hidden = self.hidden_states(input_ids)
+        if targets is None:
+            return self.logits(hidden)
+        hidden = self.head_map(hidden[:, : targets.shape[1]])
+        split = isinstance(self.lm_head.weight, DTensor)  # by rows of V, over processes
+        if split or not isinstance(self.lm_head, Head):
+            logits: Tensor = self.lm_head(hidden)
+            nats = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction=reduction)
+            return nats if reduction == "mean" else nats.view_as(targets)
+        loss: Tensor = self.lm_head(hidden, targets, reduction=reduction)
+        return loss
 
     def token_nats(self, input_ids: Tensor, targets: Tensor) -> Tensor:
-        """Negative log-likelihood of every target in nats: (B, T), (B, T) -> (B, T) float32."""
-        logits = self(input_ids).float()
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+        """Negative log-likelihood of every target in nats: (B, T), (B, T) -> (B, T)."""
+        nats: Tensor = self(input_ids, targets, "none")
+        return nats
 
     def loss(self, input_ids: Tensor, targets: Tensor | None = None) -> Tensor:
         """Token-mean cross entropy in nats; without targets, of each next id within input_ids."""
-        logits = self(input_ids)
-        if targets is None:
-            logits, targets = logits[:, :-1], input_ids[:, 1:]
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        loss: Tensor = self(input_ids, input_ids[:, 1:] if targets is None else targets)
+        return loss
 
     def penalty(self) -> Tensor | None:
         """lambda ||A||, the Frobenius norm of the learned head map (Press & Wolf 2017).

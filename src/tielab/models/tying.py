@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from tielab.models.head import Head, UntiedHead
 from tielab.models.sharding import whole
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class BrokenTieError(RuntimeError):
     """The model is not tied as configured; no number it produced can be trusted."""
 
 
-class TiedHead(nn.Module):
+class TiedHead(Head):
     """An LM head that scores with the rows of a token embedding and has no matrix of its own.
 
     ``head.weight is embedding.weight`` always holds, because the head looks the parameter up at
@@ -51,14 +52,10 @@ class TiedHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> Tensor:  # type: ignore[override]
         """The embedding's own parameter (V, D)."""
         weight: Tensor = self.__dict__["_embedding"].weight
         return weight
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Hidden states (..., D) to logits (..., V)."""
-        return F.linear(hidden, self.weight, self.bias)
 
 
 def is_tied(model: "MiniGPT") -> bool:
@@ -69,7 +66,7 @@ def is_tied(model: "MiniGPT") -> bool:
 def untie(model: "MiniGPT") -> None:
     """Give the head of a tied model a matrix of its own that equals the shared one; its bias stays."""
     vocab_size, num_columns = _matrix(model.token_embed).shape
-    head = nn.Linear(num_columns, vocab_size, bias=False, device="meta")  # draws no random numbers
+    head = UntiedHead(num_columns, vocab_size)
     head.weight = nn.Parameter(_matrix(model.token_embed).detach().clone())
     head.bias = model.lm_head.bias  # type: ignore[assignment]
     model.lm_head = head.train(model.lm_head.training)

@@ -28,7 +28,7 @@ def by_two_views(model, batches):
     values |= {"token_embed.weight": views[0], "lm_head.weight": views[1]}
     for ids, targets in batches:
         logits = functional_call(untied, values, (ids,))
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         (loss / len(batches)).backward()
     return views[0].grad, views[1].grad
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fits import B, Fit, T, batches
+from tielab.models.head import cross_entropy
 from tielab.models.tying import BrokenTieError
 from tielab.training.callbacks import RunInterruptedError, StopOnSignal, ValidateAt
 from tielab.training.progress import ProgressBar
@@ -56,7 +57,11 @@ def share_storage(model):
 
 def score_with_a_copy(model):
     matrix = model.token_embed.weight.detach().clone()
-    model.lm_head.forward = lambda hidden: hidden @ matrix.T
+
+    def score(hidden, targets=None, reduction="mean"):
+        return cross_entropy(hidden, matrix, None, targets) if targets is not None else hidden @ matrix.T
+
+    model.lm_head.forward = score
 
 
 CHANGES = [(True, untie), (False, tie), (False, share_storage)]
