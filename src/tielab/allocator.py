@@ -19,4 +19,5 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):  # another C library
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: TOP_PAD_BYTES}
-    return all([mallopt(name, value) == 1 for name, value in settings.items()])
+    taken = [mallopt(name, value) == 1 for name, value in settings.items()]
+    return all(taken)

@@ -65,6 +65,7 @@ PROVENANCE_KEYS = ("matching", "study")
 """Keys that say how values were chosen. The values are computed with, these are not."""
 
 PLACEMENT_KEYS = (
+    "compile",
     "trainer.accelerator",
     "trainer.devices",
     "trainer.num_nodes",
@@ -72,7 +73,7 @@ PLACEMENT_KEYS = (
     "trainer.strategy",
     "trainer.tensor_parallel_size",
 )
-"""Keys that say where a step is computed: they decide the rounding, and what dropout drops."""
+"""Keys that say where and with what a step is computed: they decide the rounding, and what dropout drops."""
 
 SCHEME_DEFAULTS: dict[str, Any] = {
     "model.embed_scale": 1.0,

@@ -71,11 +71,15 @@ class Fit:
         self.local_loggers: list[LocalLogger] = []
         self.diagnostics: list[Diagnostic] = []
         torch.set_num_threads(config["trainer"]["num_threads"])
+        # Deterministic runs would otherwise write NaN into every new tensor first.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self.prepared = self._prepare()
         tokens_per_step = config["data"]["batch_size"] * config["data"]["block_size"]
         self.num_steps = -(-planned_tokens(config["budget"], self.prepared) // tokens_per_step)
         self.model = build_model(config["model"], self.prepared.tokenizer)
         self._start_from()
+        if config["compile"]:
+            self.model.compile_blocks()
         validation = self.prepared.validation
         assert validation.num_scored_words is not None, "a whole split"
         self.task = LanguageModelTask(

@@ -401,3 +401,6 @@ class Config:
     ``hydra/launcher=joblib|ray|submitit_local|submitit_slurm``."""
     launch: LaunchMethod = MISSING
     """``inline`` runs in this process, for a debugger."""
+    compile: bool = False
+    """Training steps run blocks that ``torch.compile`` has built, in the first step, which takes up to a
+    minute longer; evaluations do not. Weights and checkpoints are the same kind of thing either way."""

@@ -43,7 +43,7 @@ def one_step(m, input_ids):
     """Global gradient norm before and after clipping, and all weights after a step."""
     optimizer = build_optimizer(m, OPTIMIZER)
     m.loss(input_ids).backward()
-    before = clip_gradients(m, 0.1)
+    before = clip_gradients(m.parameters(), 0.1)
     after = torch.linalg.vector_norm(torch.cat([whole(p.grad).flatten() for p in m.parameters()]))
     optimizer.step()
     weights = {name: whole(p).detach().clone() for name, p in m.named_parameters()}

@@ -5,6 +5,7 @@ B batch, T positions, D width (embed_dim), V vocabulary (vocab_size), L blocks, 
 
 import hashlib
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -132,7 +133,15 @@ class MiniGPT(nn.Module):
             if tied
             else UntiedHead(num_columns, vocab_size, bias=output_bias)
         )
+        self._compiled: Callable[[nn.Module, Tensor], Tensor] | None = None
         self.reset_parameters()
+
+    def compile_blocks(self) -> None:
+        """Let training steps run blocks that ``torch.compile`` builds at the first of them.
+
+        All blocks run one compiled function. No module is wrapped, so parameters keep their names.
+        """
+        self._compiled = torch.compile(_run, dynamic=False)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -193,8 +202,9 @@ class MiniGPT(nn.Module):
         self._check_ids(input_ids)
         x = self.look_up(input_ids) * self.embed_scale + self.position_embed.weight[:T]
         x = F.dropout(x, self.dropout, self.training)
+        run_block = self._compiled if self._compiled and self.training and torch.is_grad_enabled() else _run
         for block in self.blocks:
-            x = block(x)
+            x = run_block(block, x)
         out: Tensor = self.final_norm(x)
         return out
 
@@ -294,6 +304,11 @@ class MiniGPT(nn.Module):
                 next_ids = torch.multinomial(probabilities, 1, generator=generator)
             input_ids = torch.cat([input_ids, next_ids], dim=1)
         return input_ids
+
+
+def _run(block: nn.Module, x: Tensor) -> Tensor:
+    out: Tensor = block(x)
+    return out
 
 
 def next_token_probabilities(

@@ -1,6 +1,7 @@
 """AdamW over a partition of the parameters, and the learning-rate schedule."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -90,13 +91,13 @@ def number_by_model(state: dict[str, Any], optimizer: Optimizer, model: nn.Modul
     return {"state": {numbers[i]: kept for i, kept in state["state"].items()}, "param_groups": groups}
 
 
-def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+def clip_gradients(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
     """Scale all gradients so that their global norm is at most limit; returns the norm before.
 
     The norm is over all parts of all gradients, on however many processes; each must call this.
     """
     by_mesh: dict[Any, list[nn.Parameter]] = {}  # torch combines no tensors that lie on different ones
-    for parameter in model.parameters():
+    for parameter in parameters:
         if parameter.grad is not None:
             by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
     norms = [

@@ -151,7 +151,8 @@ class LanguageModelTask(L.LightningModule):
         # Here rather than through the Trainer, which would compute the norm and throw it away.
         self.learning_rate = optimizer.param_groups[0]["lr"]  # before the schedule moves on
         limit = self.optimizer_config["gradient_clip_norm"]
-        self.gradient_norm = clip_gradients(self.model, torch.inf if limit is None else limit)
+        trained = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        self.gradient_norm = clip_gradients(trained, torch.inf if limit is None else limit)
 
     def collect_losses(self) -> None:
         """Average the losses of the steps since the last call over micro-batches and processes.
