@@ -43,6 +43,7 @@ def check_config(config: dict[str, Any]) -> None:
     _check_diagnostics(config)
     _check_loggers(config["logger"])
     _check_trainer(config["trainer"], config["data"], config["launch"])
+    _check_jobs_per_gpu(config["jobs_per_gpu"], config["trainer"])
     _check_matching(config)
     _check_study(config["study"])
     _check_resume(config["resume_from"])
@@ -77,7 +78,7 @@ POSITIVE_KEYS = (
     "budget.num_validations",
     "trainer.devices", "trainer.num_nodes", "trainer.tensor_parallel_size", "trainer.num_threads",
     "trainer.accumulate_grad_batches", "trainer.log_every_n_steps",
-    "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale", "parallel_jobs",
+    "optimizer.learning_rate", "optimizer.epsilon", "model.embed_scale", "parallel_jobs", "jobs_per_gpu",
     "optimizer.embedding_learning_rate_scale", "optimizer.head_learning_rate_scale",
 )  # fmt: skip
 OPTIONAL_POSITIVE_KEYS = (
@@ -245,6 +246,14 @@ def _check_trainer(trainer: dict[str, Any], data: dict[str, Any], launch: str) -
         raise RequestError(
             f"data.batch_size={data['batch_size']} cannot be split over {shares} processes x "
             f"{trainer['accumulate_grad_batches']} micro-batches; choose a multiple of {parts}"
+        )
+
+
+def _check_jobs_per_gpu(jobs_per_gpu: int, trainer: dict[str, Any]) -> None:
+    if jobs_per_gpu > 1 and trainer["accelerator"] != "gpu":
+        raise RequestError(
+            f"jobs_per_gpu={jobs_per_gpu} needs GPUs, found trainer.accelerator={trainer['accelerator']}; "
+            "drop it, or use trainer=gpu"
         )
 
 

@@ -51,6 +51,7 @@ RUN_ONLY_KEYS = (
     "callbacks.progress",
     "data.cache_dir",
     "data.num_workers",
+    "jobs_per_gpu",
     "launch",
     "logger",
     "on_failure",

@@ -77,7 +77,8 @@ class Ending:
 def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
     """Start one process per device and wait for all; a signal to this process stops them.
 
-    Each GPU is this run's alone until its processes have ended; waits while other runs have them.
+    Each GPU is this run's alone, or its and ``jobs_per_gpu`` - 1 others', until its processes have ended;
+    waits while other runs have them.
     """
     # Else Python would import what lies in the current folder, which may be a stranger's run.
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -88,7 +89,8 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
             held.enter_context(_signals_go_to(received))
         gpus: list[str] | None = None
         if trainer["accelerator"] == "gpu":
-            gpus = held.enter_context(_gpus(trainer["devices"], inline, received))
+            share = config["jobs_per_gpu"]
+            gpus = held.enter_context(_gpus(trainer["devices"], share, inline, received))
             if not gpus:
                 return Ending(INTERRUPTED, stopped=True)
         if inline:
@@ -110,7 +112,9 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
         return _wait_for(children, received)
 
 
-def _gpus(count: int, inline: bool, received: list[int]) -> contextlib.AbstractContextManager[list[str]]:
+def _gpus(
+    count: int, jobs_per_gpu: int, inline: bool, received: list[int]
+) -> contextlib.AbstractContextManager[list[str]]:
     names = device_names(num_gpus())
     if inline:  # this process has asked the driver already, and will use the first one whatever is set now
         names = names[:count]
@@ -122,6 +126,7 @@ def _gpus(count: int, inline: bool, received: list[int]) -> contextlib.AbstractC
         say=lambda: print(
             f"waiting for {count} of the GPUs {', '.join(names)}: other runs have them", flush=True
         ),
+        holders=jobs_per_gpu,
     )
 
 

@@ -399,6 +399,8 @@ class Config:
     parallel_jobs: int = MISSING
     """Jobs of a sweep that train at the same time and share cores and GPUs; more than one needs
     ``hydra/launcher=joblib|ray|submitit_local|submitit_slurm``."""
+    jobs_per_gpu: int = 1
+    """Runs that may train on one GPU at the same time; only runs that say the same number share one."""
     launch: LaunchMethod = MISSING
     """``inline`` runs in this process, for a debugger."""
     compile: bool = False

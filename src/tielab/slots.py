@@ -1,4 +1,4 @@
-"""Slots that jobs share, such as the GPUs of this machine: one holder each at any time.
+"""Slots that jobs share, such as the GPUs of this machine: one holder each at any time, or as many as all agree to.
 
 A slot is a file that its holder has locked. The kernel unlocks it however the holder ends, so a
 killed job leaves no slot taken. Imports no torch.
@@ -39,10 +39,12 @@ def hold_slots(
     folder: Path,
     give_up: Callable[[], bool] = lambda: False,
     say: Callable[[], None] = lambda: None,
+    holders: int = 1,
 ) -> Iterator[list[str]]:
     """Hold ``count`` of these slots, all or none, and yield their names; none if it was given up.
 
     Args:
+        holders: how many may hold one of them at a time; only those that say the same number share it.
         give_up: asked while waiting for others.
         say: called once if the wait is longer than a second.
 
@@ -55,14 +57,14 @@ def hold_slots(
     # Else a job that needs several would starve while others take each free one.
     line = folder / f"line-{hashlib.sha256(repr(sorted(names)).encode()).hexdigest()[:16]}"
     first_in_line: int | None = None
-    taken: dict[str, int] = {}
+    taken: dict[str, list[int]] = {}
     started, said = time.monotonic(), False
     try:
         while not taken and not give_up():
             if first_in_line is None:
                 first_in_line = try_lock(line)
             if first_in_line is not None:
-                taken = _take(names, count, folder)
+                taken = _take(names, count, folder, holders)
             if not taken:
                 if not said and time.monotonic() - started > 1:
                     say()
@@ -73,36 +75,73 @@ def hold_slots(
             first_in_line = None
         yield list(taken)
     finally:
-        for descriptor in taken.values():
-            os.close(descriptor)
+        _give_back(taken)
         if first_in_line is not None:
             os.close(first_in_line)
 
 
-def _take(names: Sequence[str], count: int, folder: Path) -> dict[str, int]:
+def _take(names: Sequence[str], count: int, folder: Path, holders: int) -> dict[str, list[int]]:
     """``count`` free slots with their open files, or none: a part held while waiting could deadlock."""
-    taken: dict[str, int] = {}
-    for name in names:
-        descriptor = try_lock(folder / name.replace("/", "_")) if len(taken) < count else None
-        if descriptor is not None:
-            taken[name] = descriptor
+    taken: dict[str, list[int]] = {}
+    for place in range(holders):  # the first place of every slot before the second of any
+        for name in names:
+            if name not in taken and len(taken) < count:
+                descriptors = _try_place(folder / name.replace("/", "_"), place, holders)
+                if descriptors:
+                    taken[name] = descriptors
     if len(taken) == count:
         return taken
-    for descriptor in taken.values():
-        os.close(descriptor)
+    _give_back(taken)
     return {}
 
 
-def try_lock(path: Path) -> int | None:
-    """Lock a file until the returned descriptor is closed; None if somebody else has it."""
-    # Not inheritable, as all of Python's: a child does not keep the slot of a parent that has gone.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
+def _give_back(taken: dict[str, list[int]]) -> None:
+    for descriptors in taken.values():
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _try_place(path: Path, place: int, holders: int) -> list[int]:
+    """The open files of one place of a slot; none if it is taken, or shared by another number of holders."""
+    if holders == 1:
+        whole = try_lock(path)
+        return [] if whole is None else [whole]
+    shared = _try_share(path, holders)
+    own = None if shared is None else try_lock(path.with_name(f"{path.name}.{place}"))
+    if own is None and shared is not None:
+        os.close(shared)
+    return [] if shared is None or own is None else [shared, own]
+
+
+def _try_share(path: Path, holders: int) -> int | None:
+    """A lock on a slot that others have too, if they said the same number of holders; else None."""
+    alone = try_lock(path)
+    if alone is not None:
+        os.truncate(alone, 0)
+        os.pwrite(alone, str(holders).encode(), 0)
+        os.close(alone)  # to share a lock is to let go of it first; so what was written is read again
+    shared = try_lock(path, fcntl.LOCK_SH)
+    if shared is not None and os.pread(shared, 20, 0) != str(holders).encode():
+        os.close(shared)
         return None
-    return descriptor
+    return shared
+
+
+def try_lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+    """Lock a file until the returned descriptor is closed; None if somebody else has it."""
+    while True:
+        # Not inheritable, as all of Python's: a child does not keep the slot of a parent that has gone.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if os.fstat(descriptor).st_nlink:
+            # By age: systemd's cleaner leaves a locked file alone, older ones do not.
+            os.utime(descriptor)
+            return descriptor
+        os.close(descriptor)  # deleted before it was locked: the next to come would lock a new one
 
 
 @contextlib.contextmanager

@@ -139,6 +139,8 @@ WRONG = [
     (["data.corpus=url"], "data.url belongs to data=url, found corpus url"),
     (["data.text_key=''"], "data.text_key is empty"),
     (["+foo=1"], "unknown key foo"),
+    (["jobs_per_gpu=0"], "jobs_per_gpu=0 is out of range"),
+    (["jobs_per_gpu=2"], "jobs_per_gpu=2 needs GPUs, found trainer.accelerator=cpu"),
 ]
 
 

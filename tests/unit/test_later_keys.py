@@ -24,7 +24,7 @@ def config():
 def older(config):
     """The same as a run had it before these keys."""
     left = copy.deepcopy(config)
-    del left["model"]["activation"], left["init_from"], left["init_tie_from"]
+    del left["model"]["activation"], left["init_from"], left["init_tie_from"], left["jobs_per_gpu"]
     return left
 
 

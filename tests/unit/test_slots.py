@@ -1,5 +1,6 @@
 """A slot has one holder at a time, whatever becomes of the holders: shown with processes that hold them."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,20 +11,20 @@ from collections import Counter
 import pytest
 
 from tielab.errors import RequestError
-from tielab.slots import device_names, devices_folder, hold_slots
+from tielab.slots import device_names, devices_folder, hold_slots, try_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
 from tielab.slots import hold_slots
-folder, names, count, seconds = sys.argv[1:]
-with hold_slots(names.split(","), int(count), Path(folder)) as held:
+folder, names, count, seconds, holders = [*sys.argv[1:], "1"][:5]
+with hold_slots(names.split(","), int(count), Path(folder), holders=int(holders)) as held:
     print("held", *held, flush=True)
     with open(Path(folder) / "events", "a") as events:
-        events.write("".join(f"+ {name}\\n" for name in held))
+        events.write("".join(f"+ {name} {holders}\\n" for name in held))
         events.flush()
         time.sleep(float(seconds))
-        events.write("".join(f"- {name}\\n" for name in held))
+        events.write("".join(f"- {name} {holders}\\n" for name in held))
 """
 
 RUN = """
@@ -45,8 +46,10 @@ def spawn(folder, environment):
     process = subprocess.Popen([sys.executable, "-c", RANK, str(folder)], env=environment)
     return processes.Child(poll=process.poll, send=process.send_signal)
 processes._spawn = spawn
-trainer = {"accelerator": "gpu", "devices": 1, "num_nodes": 1, "num_threads": 1}
-ending = processes.start_and_wait({"launch": "spawn", "trainer": trainer}, folder)
+devices, jobs_per_gpu = map(int, [*sys.argv[2:], 1, 1][:2])
+trainer = {"accelerator": "gpu", "devices": devices, "num_nodes": 1, "num_threads": 1, "strategy": "ddp"}
+config = {"launch": "spawn", "trainer": trainer, "jobs_per_gpu": jobs_per_gpu}
+ending = processes.start_and_wait(config, folder)
 sys.exit(130 if ending.stopped else ending.status)
 """
 
@@ -62,7 +65,7 @@ def most_at_once(folder):
     """By slot: the largest number of holders at any time."""
     now, most = Counter(), Counter()
     for line in (folder / "events").read_text().splitlines():
-        sign, name = line.split()
+        sign, name, *_ = line.split()
         now[name] += 1 if sign == "+" else -1
         most[name] = max(most[name], now[name])
     return most
@@ -78,6 +81,65 @@ def test_jobs_of_several_slots_do_not_block_each_other(tmp_path):
     jobs = [start(HOLDER, tmp_path, "a,b,c", count, 0.2) for count in (2, 1, 3, 2, 1)]
     assert [job.wait(timeout=60) for job in jobs] == [0] * 5
     assert most_at_once(tmp_path) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_gpu_has_as_many_jobs_as_asked_for(tmp_path):
+    jobs = [start(RUN, tmp_path, 1, 2, CUDA_VISIBLE_DEVICES="4,7") for _ in range(7)]
+    assert [job.wait(timeout=60) for job in jobs] == [0] * 7
+    assert most_at_once(tmp_path) == {"4": 2, "7": 2}
+
+
+def test_jobs_that_share_are_spread_over_the_gpus_first(tmp_path):
+    with (
+        hold_slots(["a", "b"], 1, tmp_path, holders=2) as first,
+        hold_slots(["a", "b"], 1, tmp_path, holders=2) as second,
+        hold_slots(["a", "b"], 2, tmp_path, holders=2) as both,
+    ):
+        assert (first, second, both) == (["a"], ["b"], ["a", "b"])
+
+
+def given_up_at_once():
+    """Gives a wait two tries."""
+    asked = iter([False, False])
+    return lambda: next(asked, True)
+
+
+@pytest.mark.parametrize(("holders", "others"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+def test_who_allows_others_another_number_waits(holders, others, tmp_path):
+    with hold_slots(["a"], 1, tmp_path, holders=holders) as held:
+        assert held == ["a"]
+        with hold_slots(["a"], 1, tmp_path, given_up_at_once(), holders=others) as refused:
+            assert refused == []
+    with hold_slots(["a"], 1, tmp_path, holders=others) as held:
+        assert held == ["a"]
+
+
+def test_jobs_alone_and_jobs_that_share_never_meet(tmp_path):
+    holders = [1, 2, 3, 2, 1, 2, 3, 2]
+    jobs = [start(HOLDER, tmp_path, "a,b", 1 + n % 2, 0.1, n) for n in holders]
+    assert [job.wait(timeout=60) for job in jobs] == [0] * len(jobs)
+    now = {"a": [], "b": []}
+    for line in (tmp_path / "events").read_text().splitlines():
+        sign, name, number = line.split()
+        now[name].append(number) if sign == "+" else now[name].remove(number)
+        assert len(set(now[name])) <= 1, line
+        assert not now[name] or len(now[name]) <= int(number), line
+
+
+def test_a_lock_file_that_was_deleted_is_not_held(tmp_path, monkeypatch):
+    path, real = tmp_path / "slot", fcntl.flock
+    path.touch()
+
+    def deleted_before_it_is_locked(descriptor, kind):
+        path.unlink(missing_ok=True)
+        monkeypatch.setattr("tielab.slots.fcntl.flock", real)
+        real(descriptor, kind)
+
+    monkeypatch.setattr("tielab.slots.fcntl.flock", deleted_before_it_is_locked)
+    held = try_lock(path)
+    assert os.fstat(held).st_ino == path.stat().st_ino
+    assert try_lock(path) is None
+    os.close(held)
 
 
 def test_a_killed_holder_leaves_its_slots_free(tmp_path):
