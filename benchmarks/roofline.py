@@ -1,4 +1,4 @@
-"""A training step's operations per second against the best matrix product that the machine gives in the same run.
+"""A training step's operations per second against those of the best matrix product in the same run.
 
 ``python -m benchmarks.roofline [--quick] [--out FOLDER]``. Operations of a step are those of
 ``flops_per_token``, with nothing counted twice or for what is computed anew; several square and model-shaped

@@ -1,4 +1,4 @@
-"""Slots that jobs share, such as the GPUs of this machine: one holder at any time, or as many as all agree to.
+"""Slots that jobs share, such as the GPUs of this machine: one holder at any time, or as many as all allow.
 
 A slot is a file that its holder has locked. The kernel unlocks it however the holder ends, so a
 killed job leaves no slot taken. Imports no torch.
