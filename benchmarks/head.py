@@ -1,7 +1,7 @@
 """The LM head and its loss, forward and backward: all logits at once, torch's chunks, and ours.
 
 ``python -m benchmarks.head [--quick] [--out FOLDER]``. N positions, V vocabulary, D width. Times are taken in
-turn; memory is the most that torch held at once beyond hidden states and weight, gradients included; gradients
+turn; memory is the most that torch held at once beyond hidden states and weight, gradients included. Gradients
 are compared with those of the logits path in float32.
 """
 
@@ -95,7 +95,10 @@ def rows_of(size: tuple[int, int, int], precision: str, quick: bool) -> list[dic
     reference = Case(size, "32-true")
     reference.run(logits_path)
     case, all_heads = Case(size, precision), heads()
-    arms = {name: functools.partial(measure.seconds, functools.partial(case.run, all_heads[name])) for name in all_heads}
+    arms = {
+        name: functools.partial(measure.seconds, functools.partial(case.run, all_heads[name]))
+        for name in all_heads
+    }
     differences, peaks, round_seconds = {}, {}, 0.0
     for name, head in all_heads.items():
         case.hidden.grad = case.weight.grad = None

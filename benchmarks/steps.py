@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from tielab.allocator import keep_freed_memory
 from tielab.composition import composed
 from tielab.models.accounting import flops_per_token
 from tielab.models.minigpt import MiniGPT
@@ -47,8 +48,9 @@ TINY = Shape(64, 32, 2, 2, 64, 16, 2)
 
 
 def settings() -> dict[str, Any]:
-    """The config of the default run; torch computes with its threads and its determinism from now on."""
+    """The config of the default run; this process computes as that of such a run from now on."""
     config = composed(("logger=none",), {})
+    keep_freed_memory()
     torch.set_num_threads(config["trainer"]["num_threads"])
     torch.use_deterministic_algorithms(config["trainer"]["deterministic"])
     return config
