@@ -4,9 +4,9 @@
 
 The model has two constants, both measured in the same run: seconds = FLOPs / R + parameters * 40 bytes / M.
 R is the operations per second of forward and backward pass, M the bytes per second of clipping and AdamW.
-Clipping moves 12 bytes of a parameter (read for the norm, read and written for the scaling), AdamW 28 (weight,
-gradient and two moments read, all but the gradient written). Tying takes V D parameters from the second term
-and nothing from the first. Memory has no constant that is fitted: see ``predicted_bytes``.
+Clipping moves 12 bytes of a parameter (read for the norm, read and written for the scaling), AdamW 28
+(weight, gradient and two moments read, all but the gradient written). Tying takes V D parameters from the
+second term and nothing from the first. Memory has no constant that is fitted: see ``predicted_bytes``.
 """
 
 import argparse

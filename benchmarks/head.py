@@ -1,12 +1,13 @@
 """The LM head and its loss, forward and backward: all logits at once, torch's chunks, and ours.
 
 ``python -m benchmarks.head [--quick] [--out FOLDER]``. N positions, V vocabulary, D width. Times are taken in
-turn; memory is the most that torch held at once beyond hidden states and weight, gradients included. Gradients
-are compared with those of the logits path in float32.
+turn; memory is the most that torch held at once beyond hidden states and weight, gradients included; and the
+gradients are compared with those of the logits path in float32.
 """
 
 import argparse
 import functools
+import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks import measure
-from benchmarks.steps import PRECISIONS, autocast, peak_bytes, settings
+from benchmarks.steps import PRECISIONS, autocast, peak_bytes, settings, synchronize
 from tielab.models.head import cross_entropy
 
 SIZES = ((2048, 4096, 128), (2048, 8192, 256), (1024, 16384, 512), (4096, 50257, 256))
@@ -59,6 +60,17 @@ def heads() -> dict[str, Head]:
     return found
 
 
+def heads_for_gpus() -> dict[str, Head]:
+    """Those that need a GPU: the logits path compiled, and Liger's kernel where the package is."""
+    found: dict[str, Head] = {"logits compiled": torch.compile(logits_path)}
+    if importlib.util.find_spec("liger_kernel") is not None:
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+        fused = LigerFusedLinearCrossEntropyLoss()
+        found["liger"] = lambda hidden, weight, targets: fused(weight, hidden, targets)
+    return found
+
+
 class Case:
     """Hidden states, weight and targets, to be scored in one precision."""
 
@@ -76,6 +88,7 @@ class Case:
         with autocast(self.precision, self.device):
             loss = head(self.hidden, self.weight, self.targets)
         loss.backward()  # type: ignore[no-untyped-call]
+        synchronize(self.device)
 
     def gradients(self) -> list[Tensor]:
         """Of the last run."""
@@ -90,20 +103,24 @@ def largest_difference(found: list[Tensor], wanted: list[Tensor]) -> float:
     )
 
 
-def rows_of(size: tuple[int, int, int], precision: str, quick: bool) -> list[dict[str, Any]]:
+def rows_of(
+    size: tuple[int, int, int], precision: str, quick: bool, all_heads: dict[str, Head], device: str = "cpu"
+) -> list[dict[str, Any]]:
     """A row for each head."""
-    reference = Case(size, "32-true")
+    reference = Case(size, "32-true", device)
     reference.run(logits_path)
-    case, all_heads = Case(size, precision), heads()
+    case = Case(size, precision, device)
     arms = {
         name: functools.partial(measure.seconds, functools.partial(case.run, all_heads[name]))
         for name in all_heads
     }
     differences, peaks, round_seconds = {}, {}, 0.0
     for name, head in all_heads.items():
+        if device == "cuda":
+            case.run(head)  # may compile
         case.hidden.grad = case.weight.grad = None
         started = time.perf_counter()
-        peaks[name] = peak_bytes(functools.partial(case.run, head))
+        peaks[name] = peak_bytes(functools.partial(case.run, head), device)
         round_seconds += time.perf_counter() - started
         differences[name] = largest_difference(case.gradients(), reference.gradients())
     rounds = 2 if quick else max(MIN_ROUNDS, min(MAX_ROUNDS, int(SECONDS_PER_CASE / round_seconds)))
@@ -154,7 +171,7 @@ def main() -> None:
             row
             for size in (((64, 512, 16),) if given.quick else SIZES)
             for precision in PRECISIONS
-            for row in rows_of(size, precision, given.quick)
+            for row in rows_of(size, precision, given.quick, heads())
         ]
     Console(width=110).print(show(rows))
     conditions = {

@@ -4,6 +4,7 @@ V vocabulary, D width, T positions, B windows.
 """
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,7 @@ def settings() -> dict[str, Any]:
     """The config of the default run; this process computes as that of such a run from now on."""
     config = composed(("logger=none",), {})
     keep_freed_memory()
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as the trainer does; determinism needs it on a GPU
     torch.set_num_threads(config["trainer"]["num_threads"])
     torch.use_deterministic_algorithms(config["trainer"]["deterministic"])
     return config
@@ -76,7 +78,7 @@ class Training:
 
     Args:
         optimizer: the config group of that name.
-        compiled: compile the blocks, as ``trainer.compile=true`` does.
+        compiled: compile the blocks, as ``compile=true`` does.
     """
 
     def __init__(
@@ -98,9 +100,10 @@ class Training:
             shape.hidden_dim,
             tied=tied,
         ).to(device)
-        for block in self.model.blocks if compiled else ():
-            block.compile()
+        if compiled:
+            self.model.compile_blocks()
         self.optimizer = build_optimizer(self.model, optimizer)
+        self.parameters = list(self.model.parameters())
         self.clip_norm: float = optimizer["gradient_clip_norm"]
         self.precision, self.device = precision, device
         self.batch = batch(shape, device)
@@ -109,7 +112,7 @@ class Training:
 
     @property
     def num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        return sum(parameter.numel() for parameter in self.parameters)
 
     def compute_gradients(self) -> None:
         """Forward and backward pass."""
@@ -119,7 +122,7 @@ class Training:
 
     def update(self) -> None:
         """Clip the gradients, step, and drop them."""
-        clip_gradients(self.model, self.clip_norm)
+        clip_gradients(self.parameters, self.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -128,11 +131,22 @@ class Training:
         self.update()
 
 
-def peak_bytes(function: Callable[[], object]) -> int:
-    """Most bytes that torch held at once on the CPU in a call, beyond those it held before.
+def synchronize(device: str) -> None:
+    """Wait until a device has done what it was asked for."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
-    Counted from every allocation and release of torch's allocator, in operators and inside of them.
+
+def peak_bytes(function: Callable[[], object], device: str = "cpu") -> int:
+    """Most bytes that torch held at once on a device in a call, beyond those it held before.
+
+    On the CPU counted from every allocation and release of torch's allocator, inside of operators too.
     """
+    if device == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        function()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         kept = function()
     del kept
