@@ -34,3 +34,13 @@ def test_two_gpus_have_the_losses_of_one(strategy, shell, tiny, tmp_path):
     one, two = (read_record(next((tmp_path / name / "runs").iterdir())) for name in ("one", "two"))
     assert two.num_processes == 2
     assert one.train_loss == pytest.approx(two.train_loss, abs=1e-3)
+
+
+@pytest.mark.parametrize("jobs_per_gpu", [1, 2])
+def test_jobs_share_a_gpu_as_asked(jobs_per_gpu, shell, tiny, tmp_path):
+    settings = ("hydra/launcher=joblib", "parallel_jobs=2", f"jobs_per_gpu={jobs_per_gpu}", "trainer=gpu")
+    one_gpu = {"CUDA_VISIBLE_DEVICES": "0"}
+    done = shell("-m", "seed=0,1", *tiny, *settings, "budget.tokens=262144", env=one_gpu)
+    assert done.returncode == 0, done.stderr
+    waited = "waiting for 1 of the GPUs 0" in done.stdout
+    assert waited is (jobs_per_gpu == 1)
