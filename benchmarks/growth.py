@@ -158,7 +158,9 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
             memory.plot(sizes, [row["peak_memory_bytes"] / 2**20 for row in mine], "o", color=color)
             memory.plot(sizes, [row["predicted_peak_bytes"] / 2**20 for row in mine], color=color)
         for axis in axes[:, column]:
-            axis.set(xscale="log", yscale="log")
+            if key == "block_size":  # changes little: on a logarithmic axis noise would fill it
+                axis.set_ylim(bottom=0)
+            axis.set(xscale="log", yscale="linear" if key == "block_size" else "log")
             axis.grid(alpha=0.3, which="both")
         axes[1, column].set_xlabel(NAMES[key])
         _mark_sizes(axes[1, column], sizes)
