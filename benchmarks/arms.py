@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def write_tokens(shape: Shape, folder: Path) -> None:
 def start(arm: Arm, shape: Shape, tools: Tools, tokens: Path, folder: Path, inductor: Path) -> Turns:
     """Start an arm in an empty folder of its own."""
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MALLOC_", "MKL_"))
+        name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "PYTHON"))
     }
     environment |= {
         "OMP_NUM_THREADS": str(NUM_THREADS),
@@ -127,9 +128,8 @@ def start(arm: Arm, shape: Shape, tools: Tools, tokens: Path, folder: Path, indu
     }
     folder.mkdir(parents=True)
     if arm.tool.startswith("tielab"):
-        path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
-        return Turns(_tielab(arm, shape), environment | {"PYTHONPATH": path}, folder, read_metrics)
-    environment.pop("PYTHONPATH", None)
+        environment["PYTHONPATH"] = str(ROOT / "src")
+        return Turns(_tielab(arm, shape), environment, folder, read_metrics)
     if arm.tool.startswith("nanoGPT"):
         assert tools.nanogpt is not None
         shutil.copytree(tools.nanogpt, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
@@ -180,7 +180,7 @@ def read_metrics(folder: Path) -> list[float]:
         whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
         rows = csv.DictReader(whole.splitlines())
         seconds = [float(row["seconds"]) for row in rows if row["train/loss"]]
-    return [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
+    return [after - before for before, after in pairwise(seconds)]
 
 
 def read_nanogpt(folder: Path) -> list[float]:
@@ -192,7 +192,7 @@ def read_nanogpt(folder: Path) -> list[float]:
 def read_stamps(folder: Path) -> list[float]:
     """Seconds of each step but the first, from the lines of ``common.stamp``."""
     ends = [float(end) for end in re.findall(r"^step \d+ ([\d.]+)\n", _output(folder), re.MULTILINE)]
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def _output(folder: Path) -> str:
@@ -205,7 +205,8 @@ def found_versions(python: Path) -> dict[str, str]:
         "import importlib.metadata as m, json, platform\n"
         "found = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
         "names = ['torch', 'transformers', 'accelerate', 'litgpt', 'lightning', 'dnnlpy']\n"
-        "print(json.dumps({'python': platform.python_version(), **{n: found[n] for n in names if n in found}}))"
+        "kept = {n: found[n] for n in names if n in found}\n"
+        "print(json.dumps({'python': platform.python_version(), **kept}))"
     )
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
     return dict(json.loads(done.stdout)) if done.returncode == 0 else {}

@@ -6,11 +6,12 @@ shape, tokens, optimizer, batch and threads. They take turns: one trains, all ot
 
 import argparse
 import contextlib
+import os
 import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,10 @@ def absent(tools: Tools, versions: dict[str, str], dnnlpy: dict[str, str]) -> di
     found: dict[str, str] = {}
     if tools.nanogpt is None or not (tools.nanogpt / "train.py").is_file():
         found[NANOGPT] = "git clone https://github.com/karpathy/nanoGPT and give its folder as --nanogpt"
-    for name, needed in (("transformers", ("transformers", "accelerate")), ("litgpt", ("litgpt", "lightning"))):
+    for name, needed in (
+        ("transformers", ("transformers", "accelerate")),
+        ("litgpt", ("litgpt", "lightning")),
+    ):
         if not all(package in versions for package in ("torch", *needed)):
             found[name] = f"pip install {' '.join(needed)} for the Python given as --peer-python"
     if "dnnlpy" not in dnnlpy:
@@ -116,7 +120,7 @@ class Stage:
         turns.__exit__()
 
     @contextlib.contextmanager
-    def _left_out_if_dead(self, arm: Arm) -> Any:
+    def _left_out_if_dead(self, arm: Arm) -> Iterator[None]:
         try:
             yield
         except DiedError as error:
@@ -179,7 +183,9 @@ def table_rows(
 
 
 def render(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table("shape", "tool", "mode", "tokens/s", "tielab is … times as fast", title="whole training loops")
+    table = Table(
+        "shape", "tool", "mode", "tokens/s", "tielab is … times as fast", title="whole training loops"
+    )
     for row in rows:
         rate, ratio = row["tokens_per_second"], row["tielab_over_it"]
         table.add_row(
@@ -199,7 +205,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(TOOLS), help="of " + ", ".join(TOOLS))
     parser.add_argument("--nanogpt", type=Path, help="folder of nanoGPT")
-    parser.add_argument("--peer-python", type=Path, default=Path(sys.executable), help="with transformers, litgpt")
+    parser.add_argument(
+        "--peer-python", type=Path, default=Path(sys.executable), help="with transformers, litgpt"
+    )
     parser.add_argument("--dnnlpy", type=Path, help="a Python, 3.12 or later, with dnnlpy")
     parser.add_argument("--quick", action="store_true", help="a tiny shape, one round")
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
@@ -228,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows += compare(SHAPES[name], chosen, tools, asked.rounds)
     conditions = {
         "threads": NUM_THREADS,
-        "omp_wait_policy": "not set",
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "not set"),
         "rounds": asked.rounds,
         "shapes": {name: vars(SHAPES[name]) for name in asked.shapes},
         "peers": versions,

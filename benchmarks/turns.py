@@ -52,6 +52,10 @@ class Turns:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 
@@ -90,16 +94,23 @@ class Turns:
         self.send(signal.SIGSTOP)
 
     def turn(self, seconds: float) -> list[float]:
-        """Go on for at least so long and ``MIN_STEPS`` whole steps, and stop; the seconds of each whole step."""
+        """Seconds of each whole step of a turn, which lasts so long and at least ``MIN_STEPS`` of them."""
         before = self.num_steps()
         self.send(signal.SIGCONT)
         time.sleep(seconds)
         while self.num_steps() < before + MIN_STEPS + 1:
             time.sleep(POLL_SECONDS)
         self.send(signal.SIGSTOP)
-        first, second, *others = self._read(self._folder)[before:]
-        # One of them holds the pause: the second if it fell between the clock and the line of the first.
-        return [min(first, second), *others]
+        return without_pause(self._read(self._folder)[before:])
+
+
+def without_pause(seconds: Sequence[float]) -> list[float]:
+    """The steps that ended in a turn but for the one that began before it.
+
+    That is the first, or the second where the pause fell between the clock and the line of the first.
+    """
+    first, second, *others = seconds
+    return [min(first, second), *others]
 
 
 def tree(root: int) -> list[int]:
