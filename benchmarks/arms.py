@@ -123,6 +123,7 @@ def start(arm: Arm, shape: Shape, tools: Tools, tokens: Path, folder: Path, indu
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(inductor),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of processes beside each arm
         "WANDB_MODE": "offline",
         **(KEEP_FREED if arm.keeps_freed else {}),
     }

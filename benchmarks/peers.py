@@ -202,7 +202,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     names = [name for name in SHAPES if name != "tiny"]
     parser.add_argument("--shapes", default=",".join(names), help="of " + ", ".join(SHAPES))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(TOOLS), help="of " + ", ".join(TOOLS))
     parser.add_argument("--nanogpt", type=Path, help="folder of nanoGPT")
     parser.add_argument(
