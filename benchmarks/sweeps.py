@@ -1,7 +1,7 @@
 """What a sweep costs beside its jobs' training, and what two jobs at a time gain over one after the other.
 
-``python -m benchmarks.sweeps``: short jobs of the default model, first in turn, then two at a time, each with
-the threads that the defaults give it. ``--minute``: eight jobs of a minute.
+``python -m benchmarks.sweeps``: short jobs of the default model, two at a time and in turn, with the threads
+that the defaults give them. ``--minute``: eight jobs of a minute.
 
 A job's overhead is the time from its start to the next one's without its training and validation.
 """
@@ -102,27 +102,34 @@ def tokens_for(seconds: float, folder: Path, options: Sequence[str]) -> int:
 
 
 def measure(jobs: int, options: Sequence[str], folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of the result, and for what sweeps they hold."""
-    in_turn = sweep(folder / "in_turn", jobs, options)
+    """The rows of the result, and for what sweeps they hold.
+
+    In turn the jobs are run twice: with the threads that a job alone has by default, and with those that each
+    of two has, where they are the same runs bit by bit.
+    """
     two = sweep(folder / "two_at_a_time", jobs, [*options, *PARALLEL])
-    overheads = in_turn.overheads()
-    parts = [
-        {"what": f"{name}_seconds_per_job", **quartiles([one[name] for one in overheads])}
-        for name in ("overhead", "process", "data", "model_trainer_files")
-    ]
-    each = [[record["seconds"] for record in swept.records] for swept in (in_turn, two)]
-    alone, beside = (quartiles(seconds) for seconds in each)
+    threads = two.records[0]["num_threads"]
+    arms = {
+        "two_at_a_time": two,
+        "in_turn": sweep(folder / "in_turn", jobs, options),
+        "in_turn_same_threads": sweep(
+            folder / "in_turn_same_threads", jobs, [*options, f"trainer.num_threads={threads}"]
+        ),
+    }
+    overheads = [one for name in ("in_turn", "in_turn_same_threads") for one in arms[name].overheads()]
     rows = [
-        *parts,
-        {"what": "seconds_per_job_in_turn", **alone},
-        {"what": "seconds_per_job_two_at_a_time", **beside},
-        {"what": "seconds_in_turn", "median": in_turn.seconds, "n": 1},
-        {"what": "seconds_two_at_a_time", "median": two.seconds, "n": 1},
-        {"what": "two_at_a_time_to_in_turn", "median": two.seconds / in_turn.seconds, "n": 1},
-        {"what": "the_same_without_start", "median": beside["median"] / 2 / alone["median"], "n": jobs},
+        {"what": f"{part}_seconds_per_job", **quartiles([one[part] for one in overheads])}
+        for part in ("overhead", "process", "data", "model_trainer_files")
     ]
-    threads = [sorted({record["num_threads"] for record in swept.records}) for swept in (in_turn, two)]
-    return rows, {"jobs": jobs, "threads_in_turn": threads[0], "threads_two_at_a_time": threads[1]}
+    for name, swept in arms.items():
+        each = quartiles([record["seconds"] for record in swept.records])
+        rows.append({"what": f"job_seconds_{name}", **each, "threads": swept.records[0]["num_threads"]})
+        rows.append({"what": f"seconds_{name}", "median": swept.seconds, "n": 1})
+    rows += [
+        {"what": f"two_at_a_time_to_{name}", "median": two.seconds / arms[name].seconds, "n": 1}
+        for name in ("in_turn", "in_turn_same_threads")
+    ]
+    return rows, {"jobs": jobs}
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
@@ -135,11 +142,11 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--minute", action="store_true", help="eight jobs of a minute, 13 minutes in all")
+    parser.add_argument("--minute", action="store_true", help="eight jobs of a minute, in some 25 minutes")
     parser.add_argument("--quick", action="store_true", help="jobs of a second, to see that it works")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args(arguments)
-    jobs, seconds = (8, 60.0) if asked.minute else (3, 0.0) if asked.quick else (6, 10.0)
+    jobs, seconds = (8, 60.0) if asked.minute else (3, 0.0) if asked.quick else (4, 10.0)
     options = QUICK if asked.quick else ()
     folder = Path(tempfile.mkdtemp(prefix="sweeps-"))
     try:

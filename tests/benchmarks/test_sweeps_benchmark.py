@@ -26,4 +26,6 @@ def test_sweeps_are_measured(tmp_path, cache_dir):
     rows = {row["what"]: row for row in result["rows"]}
     assert 0 < rows["overhead_seconds_per_job"]["median"] < rows["seconds_in_turn"]["median"]
     assert rows["two_at_a_time_to_in_turn"]["median"] > 0
-    assert result["conditions"]["threads_two_at_a_time"][0] <= result["conditions"]["threads_in_turn"][0]
+    threads = [rows[f"job_seconds_{arm}"]["threads"] for arm in ("two_at_a_time", "in_turn_same_threads")]
+    assert threads == [threads[0]] * 2
+    assert threads[0] <= rows["job_seconds_in_turn"]["threads"]
