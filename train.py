@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tielab.launch import main
+from tielab.start import main
 
 # Hydra's own shell completion takes a script for one of its own if it reads "@hydra.main" in it.
 if __name__ == "__main__":

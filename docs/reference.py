@@ -92,7 +92,7 @@ def type_text(kind: Any) -> str:
 
 def defaults() -> dict[str, str]:
     """Every dotted key of the default config with its value as YAML, interpolations as they are written."""
-    register(CONF)
+    register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = OmegaConf.to_container(compose("config"), resolve=False, enum_to_str=True)

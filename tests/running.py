@@ -21,7 +21,7 @@ TINY = (
 
 def config_of(*overrides: str) -> dict[str, Any]:
     """The resolved config of a run; nothing is checked."""
-    register(ROOT / "conf")
+    register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return plain(compose("config", overrides=list(overrides)))
 

@@ -34,6 +34,35 @@ class OneByOneLauncher(BasicLauncher):
             )
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
+    def launch_composed(self, folders: Sequence[Path]) -> Sequence[JobReturn]:
+        """Run the jobs whose configs lie in these folders; Hydra would compose each a second time."""
+        from tielab.jobs import objective, run_sweep_job
+
+        results = []
+        for folder in folders:
+            result = JobReturn()
+            try:
+                result.return_value = objective(run_sweep_job(folder))
+                result.status = JobStatus.COMPLETED
+            except Exception as error:  # as Hydra has it: the next job runs all the same
+                result.return_value, result.status = error, JobStatus.FAILED
+            results.append(result)
+        return results
+
+    def must_compose(self, job_overrides: Sequence[Sequence[str]]) -> bool:
+        """Whether Hydra was asked to do something around the jobs, for which it needs their configs."""
+        assert self.config is not None
+        asked = self.config.hydra
+        around = (
+            asked.callbacks,
+            asked.job.chdir,
+            asked.job.env_set,
+            asked.job.env_copy,
+            asked.output_subdir,
+        )
+        overrides = (override for job in job_overrides for override in job)
+        return any(around) or any(o.lstrip("+~").startswith("hydra") for o in overrides)
+
 
 SAME_FOR_ALL_JOBS = ("trainer", "trainer.accelerator", "trainer.devices", "trainer.num_threads")
 """Decide the resources of a job array, which are asked for once."""

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, open_dict, read_write
 
-from hydra_plugins.tielab_launcher import ParallelLauncher
+from hydra_plugins.tielab_launcher import OneByOneLauncher, ParallelLauncher
 from tielab import study
 from tielab.config import config_hash, plain
 from tielab.errors import FAILED, RequestError
@@ -126,6 +126,9 @@ class CheckedSweeper(BasicSweeper):
         assert self.config is not None
         with read_write(self.config), open_dict(self.config):
             self.config.hydra.sweep.dir = str(sweep.folder)  # launchers make this folder
+        given = [job.overrides for job in jobs]
+        if isinstance(self.launcher, OneByOneLauncher) and not self.launcher.must_compose(given):
+            return self.launcher.launch_composed([sweep.path(job).absolute() for job in jobs])
         if isinstance(self.launcher, ParallelLauncher):
             self.launcher.move_to(sweep.folder)
         place = f"hydra.sweep.dir={_quoted(str(sweep.folder.absolute()))}"

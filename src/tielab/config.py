@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from hydra.core.config_store import ConfigStore
@@ -24,27 +23,6 @@ from tielab.schema import Config
 
 SCHEMA_NAME = "tielab_schema"
 LAYOUT_NAME = "tielab_layout"
-
-HELP = """\
-Train a MiniGPT with a tied or an untied LM head and write what came out.
-
-  python train.py model.tied=false                       one run
-  python train.py -m model.tied=true,false               both arms, one table
-  python train.py -m model.tied=true,false seed=0,1,2    with seeds: intervals
-  python train.py -m model.tied=true,false width=d64,d128 vocab=bpe1024,bpe4096
-  python train.py -m model.tied=true,false matching=params  the arms with equally many parameters
-  python train.py -m model.tied=true,false study.tune=lr seed=0,1,2  each arm at its own best rate
-  python train.py --cfg job                              every key with its value
-  python train.py --config-dir RUN --config-name run     repeat a run from its folder
-  python train.py -m ... resume=true                     go on with this sweep where it stopped
-
-Any key is set with key=value; a comma-separated list sweeps it (with -m).
-
-Groups (group=option)
-{groups}
-
-What came out: tielab report [FOLDER...]; TAB for keys and options: tielab completion --help
-"""
 
 
 RUN_ONLY_KEYS = (
@@ -131,17 +109,11 @@ LAYOUT: dict[str, Any] = {
 """Where Hydra puts runs and sweeps, and how it speaks."""
 
 
-def register(config_dir: Path | None = None) -> None:
-    """Make schema, layout and resolvers known to Hydra, so that every composed config is type-checked.
-
-    Args:
-        config_dir: the folder of config groups, listed in ``--help``.
-    """
-    help_node = {"app_name": "train.py", "template": HELP.format(groups=_list_groups(config_dir))}
-    layout = {**LAYOUT, "hydra": {**LAYOUT["hydra"], "help": help_node}}
+def register() -> None:
+    """Make schema and layout known to Hydra, so that every composed config is type-checked."""
     store = ConfigStore.instance()
     store.store(name=SCHEMA_NAME, node=Config)
-    store.store(name=LAYOUT_NAME, node=layout, package="_global_")
+    store.store(name=LAYOUT_NAME, node=LAYOUT, package="_global_")
     store.store(
         group="hydra/launcher",
         name="tielab",
@@ -156,18 +128,6 @@ def register(config_dir: Path | None = None) -> None:
             "params": None,
         },
     )
-
-
-def _list_groups(config_dir: Path | None) -> str:
-    """One line per config group with its options; parts that start with an underscore are not options."""
-    if config_dir is None:
-        return ""
-    lines = []
-    for group in sorted(path for path in config_dir.rglob("*") if path.is_dir()):
-        options = sorted(p.stem for p in group.glob("*.yaml") if not p.stem.startswith("_"))
-        if options:
-            lines.append(f"  {group.relative_to(config_dir)}: {', '.join(options)}")
-    return "\n".join(lines)
 
 
 def new_stamp() -> str:

@@ -165,7 +165,7 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
         arguments: instead of the process's own.
         config_name: the primary config.
     """
-    register(config_dir)
+    register()
     outcome.exit_status, outcome.folders = FINISHED, []
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("hydra").setLevel(logging.WARNING)  # we announce the jobs ourselves

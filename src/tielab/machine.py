@@ -1,5 +1,6 @@
 """What a run was computed with: package versions, the device, and how much memory it took."""
 
+import functools
 import importlib.metadata
 import platform
 from pathlib import Path
@@ -8,8 +9,9 @@ import lightning.pytorch as L
 import torch
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide a result."""
+    """Versions of Python and of the packages that decide a result, as they were when first asked for."""
     names = ("tielab", "torch", "lightning", "torchmetrics", "tokenizers", "numpy", "hydra-core", "wandb")
     return {"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in names}}
 

@@ -7,6 +7,7 @@ a second; nothing of one job reaches the next.
 import atexit
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
 import signal
@@ -35,6 +36,8 @@ STALE_VARIABLES = (
 SECONDS_TO_STOP = 300.0
 """Between a request to stop and a kill: time for a validation or some steps, and a checkpoint."""
 
+SECONDS_BETWEEN_LOOKS = 0.05
+"""At whether somebody asks for the run to stop."""
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 """The last one is SLURM's warning before a time limit or a preemption, as submitit asks for it."""
@@ -80,8 +83,7 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
     Each GPU is this run's alone, or its and ``jobs_per_gpu`` - 1 others', until its processes have ended;
     waits while other runs have them.
     """
-    # Else Python would import what lies in the current folder, which may be a stranger's run.
-    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ["PYTHONSAFEPATH"] = "1"  # as for a fork server
     trainer, inline = config["trainer"], config["launch"] == "inline"
     received: list[int] = []
     with contextlib.ExitStack() as held:
@@ -101,11 +103,11 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
         port = held.enter_context(port_of_ones_own())
         if config["launch"] == "torchrun":
             return _wait_for([_torchrun(trainer, folder, port, gpus)], received)
-        start = _fork if config["launch"] == "forkserver" else _spawn
+        fork = config["launch"] == "forkserver"
         children: list[Child] = []
         try:
             for environment in _rank_environments(trainer, port, gpus):
-                children.append(start(folder, environment))
+                children.append(_fork(folder, environment, config) if fork else _spawn(folder, environment))
         except EOFError:
             _send(children, signal.SIGKILL)
             return Ending(FORK_SERVER_DIED)
@@ -171,28 +173,80 @@ class Child:
     poll: Callable[[], int | None]
     """Exit status, negative for a signal; None while it lives."""
     send: Callable[[int], None]
+    sentinel: int | None = None
+    """A descriptor that can be read once it has ended, where there is one."""
 
 
-def _fork(folder: Path, environment: dict[str, str]) -> Child:
-    context = multiprocessing.get_context("forkserver")
-    # Imports torch and lightning once; every job's process starts from there.
-    context.set_forkserver_preload(["tielab.launch", "tielab.experiment"])
-    if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
-        # Joblib's worker has one of its own, which the new process would try to set and not know.
-        multiprocessing.set_start_method("forkserver", force=True)
-    process = context.Process(target=_forked, args=(folder, environment, Path.cwd()))
-    # SLURM and `kill -- -GROUP` send to the fork server as well, and with it all processes seem to have
-    # ended. It inherits what is blocked here; the tracker of resources would unblock it, so it starts first.
+WANDB = ("wandb", "wandb.sdk.launch")
+"""What starting a W&B run imports, in nearly a second."""
+
+
+def start_fork_server(*, with_wandb: bool) -> bool:
+    """Let a server import torch and Lightning once, from which every job's process starts.
+
+    Returns whether it was started now; one that runs already stays as it is.
+    """
+    # Else Python would import what lies in the current folder, which may be a stranger's run.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    started = _server_pid() is None
+    wandb = WANDB if with_wandb else ()
+    multiprocessing.forkserver.set_forkserver_preload([*wandb, "tielab.preloaded"])
+    with _stops_blocked():
+        multiprocessing.forkserver.ensure_running()
+    return started
+
+
+def kill_fork_server() -> None:
+    """End a server that is of no use, in the middle of its imports if need be."""
+    pid = _server_pid()
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+has_forked = False
+"""Whether this process has started a job's process from its fork server."""
+
+
+def _server_pid() -> int | None:
+    server: Any = multiprocessing.forkserver._forkserver
+    pid: int | None = server._forkserver_pid
+    return pid
+
+
+@contextlib.contextmanager
+def _stops_blocked() -> Iterator[None]:
+    """Start the fork server with the signals blocked that ask a run to stop.
+
+    SLURM and `kill -- -GROUP` send to it as well, and with it all processes seem to have ended. It
+    inherits what is blocked here; the tracker of resources would unblock it, so it starts first.
+    """
     multiprocessing.resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        with _main_module_unseen():
-            process.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _fork(folder: Path, environment: dict[str, str], config: dict[str, Any]) -> Child:
+    context = multiprocessing.get_context("forkserver")
+    if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
+        # Joblib's worker has one of its own, which the new process would try to set and not know.
+        multiprocessing.set_start_method("forkserver", force=True)
+    start_fork_server(with_wandb="wandb" in config["logger"])
+    process = context.Process(target=_forked, args=(folder, environment, Path.cwd()))
+    with _stops_blocked(), _main_module_unseen():
+        process.start()
+    global has_forked
+    has_forked = True
     assert process.pid is not None
     pid = process.pid
-    return Child(poll=lambda: process.exitcode, send=lambda number: os.kill(pid, number))
+    return Child(
+        poll=lambda: process.exitcode,
+        send=lambda number: os.kill(pid, number),
+        sentinel=process.sentinel,
+    )
 
 
 @contextlib.contextmanager
@@ -293,9 +347,18 @@ def _wait_for(children: list[Child], received: list[int]) -> Ending:
             asked_at is not None and time.monotonic() - asked_at > patience
         ):
             _send(living, signal.SIGKILL)
-        time.sleep(0.02)
+        _sleep_until_one_ends(living)
     first_failure = first_failure or next((s for child in children if (s := child.poll())), FINISHED)
     return Ending(first_failure, stopped=bool(received))
+
+
+def _sleep_until_one_ends(children: Sequence[Child]) -> None:
+    """Sleep for ``SECONDS_BETWEEN_LOOKS``, or shorter if a child that has a sentinel ends before."""
+    sentinels = [child.sentinel for child in children if child.sentinel is not None]
+    if sentinels:
+        wait(sentinels, SECONDS_BETWEEN_LOOKS)
+    else:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _send(children: Sequence[Child], number: int) -> None:

@@ -235,3 +235,28 @@ def test_a_failed_job_is_reported_and_the_others_run(train, tiny, tmp_path):
     runs = map(read_offline_run, run_files(tmp_path / "outputs"))
     status = {run.run_id: run.exit_code for run in runs}
     assert [status[record.run_id] for record in records] == [0, 1, 0]
+
+
+@pytest.fixture
+def composed_jobs(monkeypatch):
+    """The overrides of each job that Hydra composes a config for, in this process."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    seen = []
+    whole = ConfigLoaderImpl.load_sweep_config
+
+    def counted(self, master, overrides):
+        seen.append(overrides)
+        return whole(self, master, overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
+    return seen
+
+
+@pytest.mark.parametrize(("around", "times"), [((), 1), (("+hydra.job.env_set.TIELAB_ASKED=yes",), 2)])
+def test_a_job_is_composed_once_unless_hydra_is_to_do_something_around_it(
+    around, times, train, tiny, composed_jobs
+):
+    done = train("-m", "seed=0,1", *tiny, "budget.tokens=256", "budget.num_validations=1", *around)
+    assert done.returncode == 0, done.stderr
+    assert len(composed_jobs) == 2 * times

@@ -83,7 +83,7 @@ def config_with(name: str, vocabulary: str, overrides: Sequence[str]) -> dict[st
         RequestError: Hydra cannot compose it.
     """
     folder = config_folder()
-    register(folder)
+    register()
     asked = [f"data={name}", *_vocabulary(vocabulary, folder), *overrides]
     try:
         with initialize_config_dir(str(folder), version_base="1.3"):

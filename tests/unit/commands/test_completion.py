@@ -78,7 +78,7 @@ def choices(line, monkeypatch, capsys):
 
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setattr("sys.argv", ["train.py"])
-    register(ROOT / "conf")
+    register()
     assert launch.main(ROOT / "conf", ["-sc", "query=tielab"]) == 0
     return capsys.readouterr().out.split()
 
