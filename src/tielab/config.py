@@ -282,7 +282,7 @@ def section_of(kind: Any) -> Any:
     return next((part for part in (kind, *get_args(kind)) if is_dataclass(part)), None)
 
 
-GROUPS = ("tying", "width", "vocab", "experiments")
+GROUPS = ("tying", "width", "vocab", "recipe", "experiments")
 """Config groups that have no key of their own name."""
 
 
