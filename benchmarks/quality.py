@@ -30,7 +30,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.measure import RESULTS, quartiles, ratios, watched, write
-from tielab.data.windows import Indices, cut, evaluation_windows
+from tielab.data.windows import EvaluationOrder, Indices, cut
 from tielab.errors import RequestError
 from tielab.sample import load_run
 
@@ -73,7 +73,8 @@ def held_out(text: str) -> str:
 @torch.no_grad()
 def score(nats: Nats, ids: Indices, context: int = CONTEXT, batch_size: int = 64) -> float:
     """Mean nats over ids 1 to n-1, each once, in windows of ``context`` that see nothing before them."""
-    starts, first_scored = evaluation_windows(len(ids), context, context)
+    order = EvaluationOrder(len(ids), context, context)
+    starts, first_scored = order.windows(np.arange(order.num_windows))
     total = 0.0
     for first in range(0, len(starts), batch_size):
         chosen = slice(first, first + batch_size)
