@@ -1,7 +1,7 @@
 # make train: set up, run the default comparison, print its table.   make test: set up, run the tests.
 # make docs: set up, build the documentation; open site/index.html.
-# make bench: measure, and renew the tables of benchmarks/README.md, in 20 minutes; against others as well with
-#   make bench NANOGPT=FOLDER PEER_PYTHON=PYTHON TEXT=FILE; what these are: benchmarks/README.md.
+# make bench: set up, measure, renew the tables of benchmarks/README.md, in 20 minutes on an idle machine.
+#   Against others too, which are no dependencies: make bench NANOGPT=FOLDER TEXT=FILE PEER_PYTHON=... DNNLPY=...
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -23,8 +23,12 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+PEERS := $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 bench: $(INSTALLED)
-	@echo placeholder
+	for name in roofline head overhead data start sweeps growth; do $(BIN)/python -m benchmarks.$$name || exit; done
+	$(BIN)/python -m benchmarks.peers $(PEERS) $(if $(DNNLPY),--dnnlpy $(DNNLPY))
+	$(if $(TEXT),$(BIN)/python -m benchmarks.quality --text $(TEXT) $(PEERS))
+	$(BIN)/python -m benchmarks.tables
 
 setup: $(INSTALLED)
 

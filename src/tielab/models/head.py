@@ -128,6 +128,7 @@ class _Sums:
             torch.mm(by_logits, weight, out=self.by_hidden[chunk])
             if weight_is_trained:
                 self._add(by_logits.t(), hidden[chunk])
+            del by_logits  # before the next chunk's come
 
     def _add(self, by_logits: Tensor, hidden: Tensor) -> None:
         """Add a product (V, n) x (n, D); of a second one on, sums are in float32."""
