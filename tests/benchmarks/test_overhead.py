@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from benchmarks.overhead import QUICK, measured, part_rows
 
 from benchmarks import overhead
-from benchmarks.overhead import QUICK, measured, part_rows
 
 QUIET = ["logger=none", "trainer.num_threads=1"]
 

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from benchmarks.arms import read_nanogpt, read_stamps
 from benchmarks.turns import MIN_STEPS, DiedError, Turns, tree, without_pause
 
