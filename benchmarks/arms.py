@@ -141,7 +141,7 @@ def start(arm: Arm, shape: Shape, tools: Tools, tokens: Path, folder: Path, indu
 
 
 def _tielab(arm: Arm, shape: Shape) -> list[str]:
-    compiled = ["trainer.compile=true"] if arm.mode == COMPILED else []
+    compiled = ["compile=true"] if arm.mode == COMPILED else []
     return [sys.executable, str(ROOT / "train.py"), *tielab_overrides(shape), *arm.extra, *compiled]
 
 

@@ -168,7 +168,9 @@ def compare(shape: Shape, chosen: Sequence[str], tools: Tools, rounds: int) -> l
 def table_rows(
     shape: Shape, found: dict[Arm, list[float]], trials: dict[str, dict[str, float]]
 ) -> list[dict[str, Any]]:
+    """A row for each arm; a tool in its other mode has the figure of its trial only."""
     ours = next((rates for arm, rates in found.items() if arm.tool == OURS), None)
+    nanogpt = next((rates for arm, rates in found.items() if arm.tool == NANOGPT), None)
     return [
         {
             "shape": shape.name,
@@ -176,6 +178,7 @@ def table_rows(
             "mode": arm.mode,
             "tokens_per_second": measure.quartiles(rates),
             "tielab_over_it": None if ours is None else measure.ratios(ours, rates),
+            "over_plain_nanogpt": measure.ratios(rates, nanogpt) if arm.keeps_freed and nanogpt else None,
             "trial_tokens_per_second": trials.get(arm.tool, {}),
         }
         for arm, rates in found.items()

@@ -18,19 +18,20 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 asked = arguments()
+NUM_WINDOWS: int = ENDLESS
 
 
 class StampedOrder(Sampler[int]):
     """Numbers in order; a step has ended when the loop asks for the next batch."""
 
     def __iter__(self) -> Iterator[int]:
-        for index in range(ENDLESS):
+        for index in range(NUM_WINDOWS):
             if index % asked.batch_size == 0:
                 stamp(index // asked.batch_size)
             yield index
 
     def __len__(self) -> int:
-        return ENDLESS
+        return NUM_WINDOWS
 
 
 class Tokens(DataModule):  # type: ignore[misc]

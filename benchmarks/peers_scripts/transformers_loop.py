@@ -23,7 +23,7 @@ class Examples(Dataset[dict[str, Tensor]]):
         return {"input_ids": ids, "labels": ids}
 
 
-class Stamps(TrainerCallback):  # type: ignore[misc]
+class Stamps(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         stamp(state.global_step)
 
