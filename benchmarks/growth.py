@@ -63,8 +63,8 @@ def predicted_bytes(shape: Shape, num_parameters: int) -> int:
     """Most bytes that a step holds: at the head, or when all gradients are there.
 
     At the head there are weights and moments, what the blocks keep, and of one chunk of logits either logits
-    and log-probabilities, or their gradient and that of the head's matrix; from the second chunk on that matrix
-    as well. At the end: weights, moments and gradients.
+    and log-probabilities, or their gradient and that of the head's matrix; from the second chunk on that
+    matrix as well. At the end: weights, moments and gradients.
     """
     kept = ACTIVATIONS_PER_WIDTH * shape.num_layers * shape.embed_dim * shape.tokens
     positions = min(shape.tokens, max(1, CHUNK_LOGITS // shape.vocab_size))
