@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
+from tielab.data.words import Ids, WordEncoder, encodes_by_word, gather
 from tielab.errors import RequestError
-
-Ids = npt.NDArray[np.int64]
 
 NUM_BYTE_IDS = 256
 NUM_CODE_POINTS = 0x110000
+CHARACTERS = '{"characters": '
+"""Begins the description of a ``CharTokenizer``, and of no other."""
 
 
 class Tokenizer(ABC):
@@ -49,8 +50,8 @@ class Tokenizer(ABC):
     @staticmethod
     def from_json(text: str) -> "Tokenizer":
         """The tokenizer that ``to_json`` described."""
-        description = json.loads(text)
-        if "characters" in description:
+        if text.startswith(CHARACTERS):  # a library's may be megabytes, which it reads itself
+            description = json.loads(text)
             return CharTokenizer(description["characters"], description["byte_fallback"])
         return LibraryTokenizer(tokenizers.Tokenizer.from_str(text))
 
@@ -77,11 +78,8 @@ class Tokenizer(ABC):
     def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
         """The bytes that ids stand for, joined."""
         chosen = np.asarray(ids, dtype=np.int64)
-        lengths = self.token_bytes[chosen]
-        ends = np.cumsum(lengths)
         joined, starts = self._joined_pieces
-        shifts = np.repeat(starts[chosen] - (ends - lengths), lengths)
-        return bytes(joined[np.arange(len(shifts)) + shifts])
+        return bytes(gather(joined, starts[chosen], self.token_bytes[chosen]))
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """The text of ids; bytes that are no UTF-8 (a cut character) become U+FFFD."""
@@ -154,6 +152,7 @@ class LibraryTokenizer(Tokenizer):
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         self._library = library
+        self._words = WordEncoder(library) if encodes_by_word(library) else None
         library.encode_special_tokens = True
         library.no_truncation()
         library.no_padding()
@@ -162,6 +161,8 @@ class LibraryTokenizer(Tokenizer):
         return np.array(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
 
     def encode_documents(self, texts: Sequence[str]) -> list[Ids]:
+        if self._words is not None:
+            return self._words.encode(texts)
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 

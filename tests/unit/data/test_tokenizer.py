@@ -11,8 +11,9 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from tielab.data import words
 from tielab.data.build_tokenizer import build_tokenizer
 from tielab.data.prepare import prepare
 from tielab.data.tokenizer import Tokenizer
@@ -64,6 +65,88 @@ def test_documents_are_encoded_as_one_by_one(lossless: dict[str, Tokenizer]) -> 
     for name, tokenizer in lossless.items():
         for text, ids in zip(TRAIN_TEXTS, tokenizer.encode_documents(TRAIN_TEXTS), strict=True):
             assert np.array_equal(ids, tokenizer.encode(text)), name
+
+
+GPT2_RULES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+SPACES = " \n\t\r\x0b\x1c\x1f\x85\u00a0\u180e\u2003\u2028\u200b"
+
+
+def split_by_library(text: str) -> list[str]:
+    """What merges never cross."""
+    return [piece for piece, _ in GPT2_RULES.pre_tokenize_str(text)]
+
+
+def is_split_in_words_alike(text: str) -> bool:
+    found = words.WORDS.findall(text)
+    return "".join(found) == text and split_by_library(text) == [
+        piece for word in found for piece in split_by_library(word)
+    ]
+
+
+@given(text=st.text(st.sampled_from(SPACES + "ab's t're1²é東,.!"), max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_words_are_split_as_in_their_text(text: str) -> None:
+    assert is_split_in_words_alike(text)
+
+
+def test_no_character_joins_a_word_to_white_space() -> None:
+    points = [*range(0x300), *range(0x1680, 0x1820), *range(0x2000, 0x2100), *range(0x3000, 0x3010)]
+    for point in points:
+        for space in (" ", "\n", "\t"):
+            text = f"a{chr(point)}{space}!{chr(point)}{chr(point)} {space}b"
+            assert is_split_in_words_alike(text), hex(point)
+
+
+@given(texts=st.lists(ANY_TEXT, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_texts_get_the_ids_of_the_library(lossless: dict[str, Tokenizer], texts: list[str]) -> None:
+    for name in ("bpe", "gpt2"):
+        found = [ids.tolist() for ids in lossless[name].encode_documents(texts)]
+        assert found == [lossless[name].encode(text).tolist() for text in texts], name
+
+
+def test_each_word_is_encoded_once_until_too_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.train_from_iterator(
+        TRAIN_TEXTS,
+        trainers.BpeTrainer(vocab_size=270, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()),
+    )
+    asked: list[str] = []
+    encoder = words.WordEncoder(Counted(library, asked))  # type: ignore[arg-type]
+    texts = ["a rose is a rose\n\n", "the rose"]
+    expected = [encoding.ids for encoding in library.encode_batch_fast(texts)]
+    for _ in range(2):
+        assert [ids.tolist() for ids in encoder.encode(texts)] == expected
+    assert asked == ["a", " rose", " is", " a", "\n\n", "the"]
+    monkeypatch.setattr(words, "KEPT_BYTES", 0)
+    assert [ids.tolist() for ids in encoder.encode(texts)] == expected
+    assert len(asked) == 12
+
+
+class Counted:
+    """A library that writes down what it is asked to encode."""
+
+    def __init__(self, library: tokenizers.Tokenizer, asked: list[str]) -> None:
+        self.library, self.asked = library, asked
+
+    def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[tokenizers.Encoding]:
+        self.asked += texts
+        return self.library.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+
+
+@pytest.mark.parametrize("change", ["normalizer", "split", "prefix", "dropout", "added"])
+def test_text_that_is_not_split_by_gpt2s_rules_is_encoded_whole(change: str) -> None:
+    library = tokenizers.Tokenizer(models.BPE(dropout=0.5 if change == "dropout" else None))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=change == "prefix", use_regex=change != "split"
+    )
+    assert words.encodes_by_word(library) is (change in ("normalizer", "added"))
+    if change == "normalizer":
+        library.normalizer = normalizers.NFC()
+    if change == "added":
+        library.add_tokens(["a b"])
+    assert not words.encodes_by_word(library)
 
 
 def test_json_gives_an_equal_tokenizer(lossless: dict[str, Tokenizer]) -> None:
