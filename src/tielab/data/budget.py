@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tielab.data.encode import Tokens, chunks
 from tielab.data.prepare import Prepared, TokenSplit
-from tielab.data.windows import evaluation_windows, num_training_windows
+from tielab.data.windows import EvaluationOrder, num_training_windows
 from tielab.errors import RequestError
 
 Counts = npt.NDArray[np.int64]
@@ -100,10 +100,10 @@ def _check_batch(num_tokens: int, data_config: dict[str, Any]) -> None:
 def _check_processes(num_tokens: int, data_config: dict[str, Any], num_processes: int) -> None:
     eval_stride, check_strides = data_config["eval_stride"], data_config["check_strides"]
     longest = max([eval_stride, *check_strides])
-    starts, _ = evaluation_windows(num_tokens, data_config["block_size"], longest)
-    if len(starts) < num_processes:
+    num_windows = EvaluationOrder(num_tokens, data_config["block_size"], longest).num_windows
+    if num_windows < num_processes:
         raise RequestError(
-            f"the validation split has {len(starts)} windows for {num_processes} processes; use fewer "
+            f"the validation split has {num_windows} windows for {num_processes} processes; use fewer "
             f"processes, a smaller data.{'eval_stride' if longest == eval_stride else 'check_strides'} "
             "or more text"
         )

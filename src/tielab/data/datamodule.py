@@ -1,7 +1,8 @@
 """Token batches for Lightning: exact on resume, the same for any number of workers and processes.
 
 B batch, T positions. A batch is cut in one read of the memory-mapped tokens; which windows it
-holds is arithmetic (``windows.py``), so no loader keeps any state but the number of steps done.
+holds is arithmetic (``windows.py``), so no loader keeps any state but the number of steps done, nor
+anything that grows with the corpus.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tielab.data.budget import check_split_fits, training_split
 from tielab.data.prepare import Prepared, TokenSplit
-from tielab.data.windows import Indices, TrainingOrder, cut, evaluation_windows, num_training_windows
+from tielab.data.windows import EvaluationOrder, Indices, TrainingOrder, cut, num_training_windows
 from tielab.training.strategy import batch_share
 
 TrainingBatch = tuple[Tensor, Tensor]
@@ -23,6 +24,8 @@ TrainingBatch = tuple[Tensor, Tensor]
 EvaluationBatch = tuple[Tensor, Tensor, Tensor, Tensor]
 """input_ids (B, T), targets (B, T), scored (B, T) bool, num_bytes (B, T) int64 of each target."""
 Item = TypeVar("Item")
+WINDOWS_AT_ONCE = 1024
+"""Computed together: most of the time goes into numpy's calls, not into numbers."""
 
 
 class TrainingBatches(Dataset[TrainingBatch]):
@@ -50,12 +53,26 @@ class TrainingBatches(Dataset[TrainingBatch]):
         self.rank = rank
         self.world_size = world_size
         self.num_micro_batches = num_micro_batches
+        self._steps_at_once = max(1, WINDOWS_AT_ONCE // order.batch_size)
+        self._block, self._windows = -1, np.zeros((0, order.batch_size), dtype=np.int64)
 
     def windows(self, micro_batch: int) -> Indices:
         """The window numbers of a micro-batch, shape (B,)."""
         step, part = divmod(micro_batch, self.num_micro_batches)
         share = part * self.world_size + self.rank
-        return np.split(self.order.windows(step), self.num_micro_batches * self.world_size)[share]
+        shares = self._of_step(step).reshape(self.num_micro_batches * self.world_size, -1)
+        windows: Indices = shares[share]
+        return windows
+
+    def _of_step(self, step: int) -> Indices:
+        """``order.windows(step)``, computed for a block of steps at once, which the next ones are of too."""
+        block, place = divmod(step, self._steps_at_once)
+        if block != self._block:
+            first = block * self._steps_at_once
+            self._windows = self.order.windows_of_steps(first, self._steps_at_once)
+            self._block = block
+        windows: Indices = self._windows[place]
+        return windows
 
     def __getitem__(self, micro_batch: int) -> TrainingBatch:
         starts = self.windows(micro_batch) * self.stride
@@ -82,21 +99,21 @@ class EvaluationBatches(Dataset[EvaluationBatch]):
         rank: int,
         world_size: int,
     ) -> None:
-        starts, first_scored = evaluation_windows(split.num_tokens, block_size, stride)
         self.split = split
+        self.order = EvaluationOrder(split.num_tokens, block_size, stride)
         self.token_bytes = token_bytes
         self.block_size = block_size
         self.batch_size = batch_size
-        self.starts = starts[rank::world_size]
-        self.first_scored = first_scored[rank::world_size]
-        self.num_batches = -(-len(starts[::world_size]) // batch_size)
+        self.numbers = range(rank, self.order.num_windows, world_size)
+        """Of the windows of this process."""
+        self.num_batches = -(-self.order.num_windows // (world_size * batch_size))
 
     def __len__(self) -> int:
         return self.num_batches
 
     def __getitem__(self, batch: int) -> EvaluationBatch:
-        chosen = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
-        starts, first_scored = self.starts[chosen], self.first_scored[chosen]
+        numbers = self.numbers[batch * self.batch_size : (batch + 1) * self.batch_size]
+        starts, first_scored = self.order.windows(np.array(numbers, dtype=np.int64))
         if len(starts) == 0:
             starts, first_scored = np.array([0]), np.array([self.block_size])
         input_ids, targets = cut(self.split.tokens, starts, self.block_size)

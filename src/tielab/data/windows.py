@@ -81,17 +81,19 @@ class TrainingOrder:
 
     def windows(self, step: int) -> Indices:
         """The window numbers of an optimizer step, shape (batch_size,): a function of (seed, step) alone."""
-        positions = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)
+        return self.windows_of_steps(step, 1).reshape(-1)
+
+    def windows_of_steps(self, first: int, num_steps: int) -> Indices:
+        """Those of several steps, shape (num_steps, batch_size); for many at once each takes less time."""
+        positions = first * self.batch_size + np.arange(num_steps * self.batch_size, dtype=np.int64)
         epochs, places = np.divmod(positions, self.num_windows)
-        return permute(places, self.num_windows, self.seed, epochs)
+        return permute(places, self.num_windows, self.seed, epochs).reshape(num_steps, self.batch_size)
 
 
 def batch_hash(order: TrainingOrder, num_batches: int = 100) -> str:
     """Identity of the data order: sha256 over the window numbers of the first optimizer steps."""
-    digest = hashlib.sha256()
-    for step in range(num_batches):
-        digest.update(order.windows(step).astype("<i8").tobytes())
-    return digest.hexdigest()
+    windows = order.windows_of_steps(0, num_batches)
+    return hashlib.sha256(windows.astype("<i8").tobytes()).hexdigest()
 
 
 def num_training_windows(num_tokens: int, block_size: int, stride: int) -> int:
@@ -106,25 +108,40 @@ def cut(tokens: npt.NDArray[Any], starts: npt.ArrayLike, block_size: int) -> tup
     return np.ascontiguousarray(chunk[:, :-1]), np.ascontiguousarray(chunk[:, 1:])
 
 
-def evaluation_windows(num_tokens: int, block_size: int, stride: int) -> tuple[Indices, Indices]:
+@dataclass(frozen=True)
+class EvaluationOrder:
     """Windows that score tokens 1 to n-1 once each, in order, whatever the stride.
 
     The first window scores all its targets, each next one the ``stride`` targets beyond the one
     before. The last is moved back so that it is full: its overlap is context only.
 
-    Returns:
-        starts (num_windows,), and the first scored target position of each window (num_windows,).
-
     Raises:
         RequestError: n < T + 1, or a stride beyond T, which would skip tokens.
     """
-    if num_tokens < block_size + 1 or not 1 <= stride <= block_size:
-        raise RequestError(
-            f"windows of block_size {block_size} and stride {stride} cannot score {num_tokens} tokens; "
-            "a window needs block_size + 1 tokens, a stride must lie between 1 and block_size"
-        )
-    last = num_tokens - block_size - 1
-    starts = np.append(np.arange(0, last, stride, dtype=np.int64), last)
-    first_scored = np.zeros_like(starts)
-    first_scored[1:] = block_size - np.diff(starts)
-    return starts, first_scored
+
+    num_tokens: int
+    block_size: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        if self.num_tokens < self.block_size + 1 or not 1 <= self.stride <= self.block_size:
+            raise RequestError(
+                f"windows of block_size {self.block_size} and stride {self.stride} cannot score "
+                f"{self.num_tokens} tokens; a window needs block_size + 1 tokens, a stride must lie between "
+                "1 and block_size"
+            )
+
+    @property
+    def num_windows(self) -> int:
+        return -(-self._last // self.stride) + 1
+
+    @property
+    def _last(self) -> int:
+        """Where the last window begins."""
+        return self.num_tokens - self.block_size - 1
+
+    def windows(self, numbers: Indices) -> tuple[Indices, Indices]:
+        """Where windows begin, and the first target position that each scores; as many as ``numbers``."""
+        starts = np.minimum(numbers * self.stride, self._last)
+        before = np.minimum((numbers - 1) * self.stride, self._last)
+        return starts, np.where(numbers == 0, 0, self.block_size - (starts - before))

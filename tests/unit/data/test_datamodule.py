@@ -1,8 +1,11 @@
 """Batches are a function of the step: on resume, with workers, accumulated and shared out."""
 
+import itertools
 import logging
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +19,11 @@ from hypothesis import strategies as st
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import Tensor
 
-from tielab.data.datamodule import TextDataModule
+from tielab.data import datamodule, windows
+from tielab.data.datamodule import WINDOWS_AT_ONCE, TextDataModule, TrainingBatches
+from tielab.data.encode import Tokens
 from tielab.data.prepare import Prepared, prepare
-from tielab.data.windows import cut
+from tielab.data.windows import Indices, TrainingOrder, cut, num_training_windows, permute
 from tielab.errors import RequestError
 
 MakeConfig = Callable[..., dict[str, Any]]
@@ -43,8 +48,8 @@ def rows(batches: Any) -> list[list[int]]:
 def expected_rows(module: TextDataModule, steps: range) -> list[list[int]]:
     """The input ids of the windows that the order names for some steps."""
     stride, block_size = module.data_config["stride"], module.data_config["block_size"]
-    windows = np.concatenate([module.order.windows(step) for step in steps])
-    return cut(module.prepared.train.tokens, windows * stride, block_size)[0].tolist()
+    chosen = np.concatenate([module.order.windows(step) for step in steps])
+    return cut(module.prepared.train.tokens, chosen * stride, block_size)[0].tolist()
 
 
 def as_process(module: TextDataModule, rank: int, world_size: int, accumulate: int) -> TextDataModule:
@@ -95,6 +100,89 @@ def test_training_reads_nothing_but_the_training_split(config: dict[str, Any], p
     assert sorted(rows(module.train_dataloader())) == sorted(
         prepared.train.tokens[: num_windows * 16].reshape(-1, 16).tolist()
     )
+
+
+def training_batches(prepared: Prepared, tokens: Tokens, batch_size: int = 8) -> TrainingBatches:
+    split = replace(prepared.train, tokens=tokens, num_tokens=len(tokens))
+    order = TrainingOrder(num_training_windows(len(tokens), 16, 16), batch_size, seed=0)
+    return TrainingBatches(split, order, block_size=16, stride=16, rank=0, world_size=1, num_micro_batches=1)
+
+
+@pytest.mark.parametrize("at_once", [1, 20, 1000])
+def test_any_order_of_asking_gives_each_step_its_windows(
+    at_once: int, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datamodule, "WINDOWS_AT_ONCE", at_once)
+    batches = training_batches(prepared, prepared.train.tokens)
+    for step in (5, 0, 300, 6, 5, 299):
+        assert np.array_equal(batches.windows(step), batches.order.windows(step))
+
+
+def test_windows_are_computed_for_many_steps_at_once(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def counted(indices: Any, *args: Any) -> Indices:
+        calls.append(len(indices))
+        return permute(indices, *args)
+
+    monkeypatch.setattr(windows, "permute", counted)
+    batches = training_batches(prepared, prepared.train.tokens)
+    for step in range(200):
+        batches[step]
+    assert calls == [WINDOWS_AT_ONCE] * 2
+    calls.clear()
+    training_batches(prepared, prepared.train.tokens, batch_size=5000).windows(0)
+    assert calls == [5000]
+
+
+def sparse_split(prepared: Prepared, path: Path, num_tokens: int) -> Prepared:
+    """The same with a token file of zeros in place of each split."""
+    with path.open("wb") as file:
+        file.truncate(2 * num_tokens)
+    tokens = np.memmap(path, dtype="<u2", mode="r")
+    split = replace(prepared.train, tokens=tokens, num_tokens=num_tokens)
+    return replace(prepared, train=split, validation=split, test=split)
+
+
+def peak_of_loaders(config: dict[str, Any], prepared: Prepared) -> int:
+    """Bytes allocated at once while loaders are made and read from, here and there."""
+    tracemalloc.start()
+    try:
+        module = TextDataModule(config, prepared, NUM_STEPS)
+        for loader in (module.train_dataloader(), module.val_dataloader(), module.test_dataloader()):
+            list(itertools.islice(loader, NUM_STEPS))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_of_the_loaders_does_not_grow_with_the_corpus(
+    config: dict[str, Any], prepared: Prepared, tmp_path: Path
+) -> None:
+    sizes = [100_000, 100_000, 10_000_000]  # the first pays for what is allocated once
+    _, small, large = [
+        peak_of_loaders(config, sparse_split(prepared, tmp_path / f"{n}.bin", n)) for n in sizes
+    ]
+    assert large < small + 10_000
+
+
+def test_a_batch_is_cut_from_the_mapped_file(
+    config: dict[str, Any], prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def watched(tokens: Tokens, *args: Any) -> tuple[Indices, Indices]:
+        seen.append(tokens)
+        return cut(tokens, *args)
+
+    monkeypatch.setattr(datamodule, "cut", watched)
+    module = TextDataModule(config, prepared, 1)
+    for loader in (module.train_dataloader(), module.val_dataloader(), module.test_dataloader()):
+        next(iter(loader))
+    assert len(seen) == 3
+    assert all(isinstance(tokens, np.memmap) for tokens in seen)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tielab.data import files
+from tielab.data import prepare as prepare_module
 from tielab.data.corpus import find_source
 from tielab.data.files import ArticleSource
+from tielab.data.formats import raw_chunks
 from tielab.data.prepare import prepare
 from tielab.data.source import SPLITS, split_documents
 from tielab.data.tokenizer import Tokenizer
@@ -153,6 +156,24 @@ def test_a_second_call_reads_the_cache(
     assert second.summary() == first.summary()
     assert np.array_equal(second.train.tokens, first.train.tokens)
     assert isinstance(second.train.tokens, np.memmap)
+
+
+def test_a_warm_call_reads_the_text_once_for_its_hash_and_tokenizes_nothing(
+    text_file: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(text_file, tokenizer=KINDS[3])
+    cold = prepare(config)
+    num_read = 0
+
+    def add(num_bytes: int) -> None:
+        nonlocal num_read
+        num_read += num_bytes
+
+    monkeypatch.setattr(files, "raw_chunks", lambda path, **_: raw_chunks(path, add))
+    for name in ("build_tokenizer", "split_documents", "write_splits"):
+        monkeypatch.setattr(prepare_module, name, lambda *_: pytest.fail("the text is tokenized again"))
+    assert prepare(config).summary() == cold.summary()
+    assert num_read == text_file.stat().st_size
 
 
 def test_changed_text_or_tokenizer_is_another_entry(

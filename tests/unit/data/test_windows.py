@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tielab.data.windows import (
+    EvaluationOrder,
     TrainingOrder,
     batch_hash,
     cut,
-    evaluation_windows,
     num_training_windows,
     permute,
 )
@@ -84,6 +84,12 @@ def test_each_epoch_reads_every_window_once_even_if_batches_straddle_epochs() ->
     assert read[:10].tolist() != read[10:].tolist()
 
 
+def test_steps_computed_together_are_those_computed_alone() -> None:
+    order = TrainingOrder(num_windows=10, batch_size=4, seed=3)
+    together = order.windows_of_steps(7, 5)
+    assert np.array_equal(together, [order.windows(step) for step in range(7, 12)])
+
+
 def test_a_step_depends_on_seed_and_step_alone() -> None:
     order = TrainingOrder(num_windows=1000, batch_size=8, seed=4)
     late = order.windows(900)
@@ -142,7 +148,8 @@ def test_evaluation_scores_every_token_but_the_first_once_and_in_order(
 ) -> None:
     num_tokens = data.draw(st.integers(block_size + 1, 300))
     stride = data.draw(st.integers(1, block_size))
-    starts, first_scored = evaluation_windows(num_tokens, block_size, stride)
+    order = EvaluationOrder(num_tokens, block_size, stride)
+    starts, first_scored = order.windows(np.arange(order.num_windows))
     _, targets = cut(np.arange(num_tokens), starts, block_size)
     scored = np.arange(block_size) >= first_scored[:, None]
     assert targets[scored].tolist() == list(range(1, num_tokens))
@@ -152,12 +159,13 @@ def test_evaluation_scores_every_token_but_the_first_once_and_in_order(
 
 
 def test_one_evaluation_window_if_just_one_fits() -> None:
-    starts, first_scored = evaluation_windows(num_tokens=9, block_size=8, stride=3)
-    assert (starts.tolist(), first_scored.tolist()) == ([0], [0])
+    order = EvaluationOrder(num_tokens=9, block_size=8, stride=3)
+    starts, first_scored = order.windows(np.arange(1))
+    assert (order.num_windows, starts.tolist(), first_scored.tolist()) == (1, [0], [0])
 
 
 @pytest.mark.parametrize(("num_tokens", "block_size", "stride"), [(8, 8, 4), (100, 8, 9), (100, 8, 0)])
 def test_evaluation_refuses_what_would_skip_tokens(num_tokens: int, block_size: int, stride: int) -> None:
     with pytest.raises(RequestError, match=f"block_size {block_size} and stride {stride}") as error:
-        evaluation_windows(num_tokens, block_size, stride)
+        EvaluationOrder(num_tokens, block_size, stride)
     assert "\n" not in str(error.value)
