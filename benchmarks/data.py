@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,7 @@ class Amounts:
 
 
 FULL = Amounts(10_000_000, VOCABULARIES, 2, 7, 5, 500, 8, (10_000_000, 100_000_000, 1_000_000_000))
-QUICK = Amounts(200_000, ("bpe512", "bpe1024"), 1, 2, 2, 20, 1, (100_000, 1_000_000, 10_000_000))
+QUICK = Amounts(200_000, ("bpe512", "bpe1024"), 1, 1, 2, 20, 1, (100_000, 1_000_000, 10_000_000))
 
 
 def write_corpus(path: Path, num_bytes: int) -> int:
@@ -267,11 +267,11 @@ def show(rows: list[Row]) -> None:
         Console().print(table)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small amounts, for a first look")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the result")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     amounts = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as name, watched() as seen:
         folder = Path(name)
