@@ -55,7 +55,7 @@ def prepare_in_phases(data_config: dict[str, Any]) -> dict[str, float]:
         with patch.object(tokenizer, "encode_documents", encoder):
             return write_splits(folder, documents, tokenizer, dtype)
 
-    inner = {
+    inner: dict[str, Any] = {
         "build_tokenizer": phases.timed("train", build_tokenizer),
         "write_splits": phases.timed("write", encoding),
         "split_documents": phases.timed_items("read", split_documents),
