@@ -97,7 +97,7 @@ def environment() -> dict[str, str]:
 def tokens_for(seconds: float, folder: Path, options: Sequence[str]) -> int:
     """Training tokens with which a job of the default threads computes for about that long here."""
     tried = sweep(folder, 1, [*options, ONE_VALIDATION, "budget.tokens=60000"]).records[0]
-    speed = tried["throughput"]["tokens_per_second"]
+    speed = tried["throughput"]["median"]
     return max(20_000, int(speed * (seconds - tried["seconds_by_phase"]["validation"])))
 
 

@@ -7,7 +7,7 @@ import gc
 import io
 from importlib import import_module
 
-NAMES = ("tielab.launch", "tielab.experiment", "tielab.training.progress")
+NAMES = ("tielab.experiment", "tielab.training.progress")
 """The last one is named by the default config."""
 
 
