@@ -1,10 +1,13 @@
 """Hydra's grid sweeper, with every job checked before the first one runs, and finished ones left alone."""
 
+import copy
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,6 +26,10 @@ from tielab.sweep import STOPPED_NAME, Job, Sweep, add_request, exit_status, ide
 
 class CheckedSweeper(BasicSweeper):
     """A grid sweep that refuses a wrong request as a whole, before anything is written."""
+
+    def __init__(self, **others: Any):
+        super().__init__(**others)
+        self.composed: dict[str, DictConfig] = {}
 
     def sweep(self, arguments: list[str]) -> Any:
         assert self.config is not None
@@ -99,7 +106,7 @@ class CheckedSweeper(BasicSweeper):
     def check(self, batch: Sequence[Sequence[str]]) -> list[tuple[list[str], dict[str, Any]]]:
         """Each job's overrides with its whole resolved config, sizes solved; refused unless all can run."""
         assert self.config is not None
-        requested = [(list(overrides), self._compose(overrides)) for overrides in batch]
+        requested = [(list(overrides), self.compose(overrides)) for overrides in batch]
         # A place that cannot be written is found before the data are prepared.
         Path(self.config.hydra.sweep.dir).parent.mkdir(parents=True, exist_ok=True)
         if len({o for overrides in batch for o in overrides if o.startswith("parallel_jobs=")}) > 1:
@@ -110,15 +117,35 @@ class CheckedSweeper(BasicSweeper):
         configs = checked([config for _, config in requested], remote=remote)
         return [(overrides, config) for (overrides, _), config in zip(requested, configs, strict=True)]
 
-    def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-
+    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """A job's whole config, resolved: what Hydra makes of all its overrides at once."""
         assert self.config is not None
         assert self.hydra_context is not None
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
-        assert isinstance(config, DictConfig)
-        with open_dict(config):
-            config.pop("hydra")
+        loader = self.hydra_context.config_loader
+        assert isinstance(loader, ConfigLoaderImpl)
+        parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+        # As Hydra tells them apart; it sets values after all groups have been put together.
+        values = [
+            o for o in parsed
+            if isinstance(o.value(), dict) or not loader.repository.group_exists(o.key_or_group)
+        ]  # fmt: skip
+        config = copy.deepcopy(self._of_groups([o.input_line for o in parsed if o not in values]))
+        loader._apply_overrides_to_config(values, config)
         return resolve(config, self.config.hydra, overrides)
+
+    def _of_groups(self, overrides: Sequence[str | None]) -> DictConfig:
+        """The config of a job that sets no values; composed once however many jobs choose the same groups."""
+        assert self.config is not None
+        assert self.hydra_context is not None
+        chosen = [override for override in overrides if override is not None]
+        key = json.dumps(chosen)
+        if key not in self.composed:
+            config = self.hydra_context.config_loader.load_sweep_config(self.config, chosen)
+            assert isinstance(config, DictConfig)
+            with open_dict(config):
+                config.pop("hydra")
+            self.composed[key] = config
+        return self.composed[key]
 
     def launch(self, sweep: Sweep, jobs: Sequence[Job]) -> Any:
         """Let the chosen launcher run jobs, each in the folder that is its own."""

@@ -8,6 +8,7 @@ process group of one job cannot reach the next.
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -145,6 +147,28 @@ def _run_to_resume(config: dict[str, Any], folder: Path, hydra_config: Any) -> P
 
 
 @contextlib.contextmanager
+def _composed_once(config_dir: Path | None, arguments: Sequence[str]) -> Iterator[None]:
+    """Keep Hydra from composing the whole config beforehand to see whether it says what ``-m`` says."""
+    whole = Hydra.get_mode
+    if config_dir is not None and not may_set_mode(config_dir, arguments):
+        Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = whole  # type: ignore[method-assign]
+
+
+def may_set_mode(config_dir: Path, arguments: Sequence[str]) -> bool:
+    """Whether a command or a file of its configs could set ``hydra.mode``."""
+    if any("hydra" in argument or argument.startswith(("-cd", "--config-dir")) for argument in arguments):
+        return True
+    return any(MODE.search(path.read_bytes()) for path in config_dir.rglob("*.yaml"))
+
+
+MODE = re.compile(rb"mode[\"']?\s*:\s*[\"']?(RUN|MULTIRUN)", re.IGNORECASE)
+
+
+@contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does, also while no run has it."""
     previous = signal.getsignal(signal.SIGTERM)
@@ -176,7 +200,7 @@ def main(config_dir: Path | None, arguments: Sequence[str] | None = None, config
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         check_arguments(sys.argv[1:])
-        with interrupted_by_sigterm():
+        with interrupted_by_sigterm(), _composed_once(config_dir, sys.argv[1:]):
             hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(run_job)()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -10,11 +10,14 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from hydra.core.plugins import Plugins
+from omegaconf import open_dict
 
-from running import ROOT
+from running import ROOT, call_main
 from tielab.data.prepare import prepare
 from tielab.data.windows import TrainingOrder, batch_hash, num_training_windows
 from tielab.record import read_record
+from tielab.request import resolve
 from wandb_offline import read_offline_run, run_files
 
 ARMS = {"0": True, "1": False}
@@ -253,10 +256,37 @@ def composed_jobs(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(("around", "times"), [((), 1), (("+hydra.job.env_set.TIELAB_ASKED=yes",), 2)])
-def test_a_job_is_composed_once_unless_hydra_is_to_do_something_around_it(
+@pytest.mark.parametrize(("around", "times"), [((), 1), (("+hydra.job.env_set.TIELAB_ASKED=yes",), 4)])
+def test_jobs_of_the_same_groups_are_composed_once_unless_hydra_is_to_do_something_around_them(
     around, times, train, tiny, composed_jobs
 ):
-    done = train("-m", "seed=0,1", *tiny, "budget.tokens=256", "budget.num_validations=1", *around)
+    done = train("-m", "seed=0,1,2", *tiny, "budget.tokens=256", "budget.num_validations=1", *around)
     assert done.returncode == 0, done.stderr
-    assert len(composed_jobs) == 2 * times
+    assert len(composed_jobs) == times
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("width=d64,d128", "model.embed_dim=32,96", "seed=0,1"),  # an option of a group and a key of it
+        ("tying=tied_scaled,untied", "vocab=bpe1024,byte", "~callbacks.best", "+callbacks.mine={x: 1}"),
+        ("budget={tokens: 1000},{tokens: 2000}", "matching=params,width"),
+    ],
+)
+def test_a_job_is_what_hydra_makes_of_all_its_overrides(asked, monkeypatch, tmp_path):
+    Plugins.instance()  # imports them anew, so before the class is taken
+    from hydra_plugins.tielab_sweeper import CheckedSweeper
+
+    seen = []
+
+    def compare(self, arguments):
+        for overrides in self.combinations(self.parse(arguments)):
+            whole = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+            with open_dict(whole):
+                whole.pop("hydra")
+            seen.append(self.compose(overrides) == resolve(whole, self.config.hydra, overrides))
+
+    monkeypatch.setattr(CheckedSweeper, "sweep", compare)
+    assert call_main(["-m", *asked], tmp_path, monkeypatch) == 0
+    assert len(seen) >= 4
+    assert all(seen)

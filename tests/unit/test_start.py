@@ -7,10 +7,12 @@ import sys
 import time
 
 import pytest
+from hydra._internal.hydra import Hydra
 
-from running import ROOT, TINY, config_of
+from running import ROOT, TINY, call_main, config_of
 from tielab.folder import reserve
 from tielab.help import asks_for_help, help_text
+from tielab.launch import may_set_mode
 from tielab.record import read_record, write_record
 from tielab.run import first_record
 from tielab.start import logs_to_wandb, will_fork
@@ -70,6 +72,26 @@ def test_a_refused_command_leaves_no_server_behind(tmp_path):
     while still_there(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not still_there(process.pid)
+
+
+@pytest.mark.parametrize(("arguments", "times"), [((), 1), (("hydra.mode=RUN",), 2)])
+def test_a_command_is_composed_once_unless_it_could_set_the_mode(
+    arguments, times, tmp_path, monkeypatch, capfd
+):
+    composed, whole = [], Hydra.compose_config
+    monkeypatch.setattr(
+        Hydra, "compose_config", lambda self, **asked: composed.append(asked) or whole(self, **asked)
+    )
+    assert call_main(["model.num_heads=5", *arguments], tmp_path, monkeypatch) == 2
+    assert "cannot be split over model.num_heads=5" in capfd.readouterr().err
+    assert len(composed) == times
+
+
+def test_a_file_can_set_the_mode(tmp_path):
+    assert not may_set_mode(ROOT / "conf", ["-m", "seed=0,1"])
+    assert may_set_mode(ROOT / "conf", ["--config-dir=x"])
+    (tmp_path / "mine.yaml").write_text("# @package _global_\nhydra:\n  mode: MULTIRUN\n")
+    assert may_set_mode(tmp_path, [])
 
 
 def still_there(group: int) -> list[str]:
