@@ -226,7 +226,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # or the stopped processes would stay
-    tools = Tools(asked.peer_python, asked.nanogpt and asked.nanogpt.resolve(), asked.dnnlpy)
+    tools = Tools(*(path and path.absolute() for path in (asked.peer_python, asked.nanogpt, asked.dnnlpy)))
     versions = found_versions(asked.peer_python)
     dnnlpy = found_versions(asked.dnnlpy) if asked.dnnlpy else {}
     missing = {name: how for name, how in absent(tools, versions, dnnlpy).items() if name in asked.only}

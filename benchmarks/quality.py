@@ -122,7 +122,7 @@ def train_ours(text: Path, seed: int, overrides: Sequence[str] = ()) -> Trained:
         )
 
 
-def train_nanogpt(source: Path, python: str, text: Path, options: Sequence[str] = ()) -> Trained:
+def train_nanogpt(source: Path, python: Path, text: Path, options: Sequence[str] = ()) -> Trained:
     """Run nanoGPT's recipe on a text in a copy of its files, and score its checkpoint."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "nanoGPT"
@@ -131,8 +131,8 @@ def train_nanogpt(source: Path, python: str, text: Path, options: Sequence[str] 
         shutil.copyfile(text, data / "input.txt")
         # Its script imports a package to download the text, which is there.
         (data / "requests.py").touch()
-        timed([python, str(data / "prepare.py")], folder, {})
-        duration, output = timed([python, "train.py", *RECIPE, *options], folder, {})
+        timed([str(python), str(data / "prepare.py")], folder, {})
+        duration, output = timed([str(python), "train.py", *RECIPE, *options], folder, {})
         steps, estimates = (
             [float(found) for found in re.findall(pattern, output, re.MULTILINE)]
             for pattern in (r"^iter \d+: .* time ([\d.]+)ms", r"^step \d+: .* val loss ([\d.]+)")
@@ -217,7 +217,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--nanogpt", type=Path, help="folder with nanoGPT's files; without it ours runs alone"
     )
-    parser.add_argument("--peer-python", default=sys.executable, help="Python that nanoGPT is run with")
+    parser.add_argument(
+        "--peer-python", type=Path, default=Path(sys.executable), help="Python that nanoGPT is run with"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="trainings of each, in turn")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of ours, at least the rounds")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
@@ -236,7 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> Path:
             ours.append(train_ours(text, seed, QUICK if asked.quick else ()))
             if asked.nanogpt is not None and seed < asked.rounds:
                 options = QUICK_RECIPE if asked.quick else ()
-                theirs.append(train_nanogpt(asked.nanogpt.resolve(), asked.peer_python, text, options))
+                theirs.append(
+                    train_nanogpt(asked.nanogpt.resolve(), asked.peer_python.absolute(), text, options)
+                )
     rows = compare(ours, theirs)
     show(rows)
     conditions = {

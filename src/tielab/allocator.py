@@ -11,8 +11,8 @@ def keep_freed_memory() -> bool:
     """Make the C library keep memory that is freed instead of giving it back; says whether it can.
 
     By default glibc asks the kernel for each large tensor, and gives it back when the tensor dies; a
-    training step then waits for the kernel to clear the same pages again and again. Kept, they cost a
-    process that is about to train nothing: its peak is what it needs anyway.
+    training step then waits for the kernel to clear the same pages again and again. Kept, they take a tenth
+    to a quarter more memory at the peak, since holes between them do not always fit.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
