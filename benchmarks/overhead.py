@@ -54,7 +54,7 @@ class Plan:
         return self.warmup_steps + self.slice_steps * self.num_slices
 
 
-PLANS = {"tiny": Plan(200, 200, 15), "small": Plan(4, 4, 16), "wide": Plan(2, 2, 8)}
+PLANS = {"tiny": Plan(200, 200, 10), "small": Plan(4, 4, 12), "wide": Plan(2, 2, 8)}
 QUICK = Plan(4, 10, 2)
 
 
