@@ -3,4 +3,5 @@
 # Without a GPU, --cpu rehearses it with tiny shapes and writes no figure of a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"  # also where PYTHONSAFEPATH is set
 exec "${PYTHON:-python}" -m benchmarks.gpu "$@"

@@ -10,7 +10,7 @@ _tielab_train_completion() {
     local python=${COMP_WORDS[0]} script=${COMP_WORDS[1]} line=${COMP_LINE:0:$COMP_POINT} word choices
     script=${script//[\\\'\"]/}  # as readline gives it, a name with spaces is quoted
     # Completing runs the script: only one of ours.
-    if [[ $COMP_CWORD -lt 2 || $script != *train.py ]] || ! grep -qs 'tielab\.launch' "$script"; then
+    if [[ $COMP_CWORD -lt 2 || $script != *train.py ]] || ! grep -qs 'tielab\.start' "$script"; then
         [[ -n $_tielab_python_completion ]] && "$_tielab_python_completion" "$@"
         return
     fi
@@ -34,7 +34,7 @@ ZSH_TRAINING = r"""
 _tielab_train_completion() {
     local script=${words[2]}
     # Completing runs the script: only one of ours.
-    if [[ $CURRENT -lt 3 || $script != *train.py ]] || ! grep -qs 'tielab\.launch' "$script"; then
+    if [[ $CURRENT -lt 3 || $script != *train.py ]] || ! grep -qs 'tielab\.start' "$script"; then
         if (( $+functions[_python] )); then _python "$@"; else _files; fi
         return
     fi
@@ -51,7 +51,7 @@ function __tielab_is_training
     set -l words (commandline -opc)
     # Completing runs the script: only one of ours.
     test (count $words) -ge 2; and string match -q '*train.py' -- $words[2]
-    and grep -qs 'tielab\.launch' $words[2]
+    and grep -qs 'tielab\.start' $words[2]
 end
 
 function __tielab_train_completion
