@@ -1,0 +1,39 @@
+"""The benchmarks' page: its tables are made of the results, and of nothing else."""
+
+import json
+
+import pytest
+
+from benchmarks import tables
+from benchmarks.measure import RESULTS, interleave, quartiles, ratios
+
+PAGE = "before\n<!-- head -->\nold\n<!-- end head -->\nafter\n"
+
+
+def test_the_page_is_what_its_results_make_of_it():
+    page = tables.README.read_text(encoding="utf-8")
+    assert tables.renewed(page) == page
+    for path in RESULTS.glob("*.json"):
+        assert f"`{json.loads(path.read_text(encoding='utf-8'))['command']}`" in page
+
+
+def test_only_what_stands_between_the_markers_is_replaced():
+    assert tables.renew(PAGE, "head", "new") == PAGE.replace("old", "new")
+    with pytest.raises(ValueError, match="no <!-- start -->"):
+        tables.renew(PAGE, "start", "new")
+
+
+def test_a_figure_stands_with_its_quartiles():
+    row = {"seconds": quartiles([1.0, 2.0, 4.0]), "n": 3, "once": 2.0}
+    assert tables.number("seconds", 1)(row) == "2.0 (1.5 to 3.0)"
+    assert tables.scaled("seconds", 1e3, 0)(row) == "2,000 (1,500 to 3,000)"
+    assert tables.number("once")(row) == "2.00"
+    assert tables.number("absent")(row) == ""
+
+
+def test_arms_take_turns_and_their_ratios_are_of_one_round():
+    calls = []
+    arms = {name: lambda name=name: calls.append(name) or float(len(calls)) for name in "ab"}
+    found = interleave(arms, rounds=3)
+    assert "".join(calls) == "abbaab"
+    assert ratios(found["a"], found["b"])["median"] == quartiles([1 / 2, 4 / 3, 5 / 6])["median"]
