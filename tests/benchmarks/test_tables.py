@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from benchmarks.measure import RESULTS, interleave, quartiles, ratios
 
 from benchmarks import tables
-from benchmarks.measure import RESULTS, interleave, quartiles, ratios
 
 PAGE = "before\n<!-- head -->\nold\n<!-- end head -->\nafter\n"
 
