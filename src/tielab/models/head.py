@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 CHUNK_LOGITS = 2**24
-"""Logits that exist at a time in float32, which are 64 MiB; twice as many in a format half as wide. Fewer slow
-down large vocabularies, more gain nothing."""
+"""Logits that exist at a time in float32, which are 64 MiB; twice as many in a format half as wide. Fewer
+slow down large vocabularies, more gain nothing."""
 
 
 class Head(nn.Module):
