@@ -30,15 +30,6 @@ HEAD_SIZES = ((8192, 50257, 768), (16384, 8192, 256))
 PRECISION = "bf16-mixed"
 PRODUCT_SIZE = 8192
 STEPS_PER_TURN, ROUNDS, WARMUP_STEPS = 10, 5, 5
-DATASHEET = {
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "RTX 4090": 165e12,
-}
-"""Dense bf16 operations per second by NVIDIA's data sheets; SXM where a device comes in several kinds."""
 
 
 class Peer:
@@ -150,7 +141,6 @@ def step_rows(
     arms["product"]()
     found = measure.interleave(arms, rounds)
     limits = [2 * size**3 / seconds for seconds in found["product"]]
-    datasheet = next((rate for kind, rate in DATASHEET.items() if kind in device_name(device)), None)
     rows = []
     for arm in steps:
         rates = [flops / seconds for seconds in found[arm]]
@@ -164,7 +154,6 @@ def step_rows(
                 "seconds_to_ours": measure.ratios(found[arm], found["ours"]),
                 "product_flops_per_second": measure.quartiles(limits),
                 "share_of_product": measure.ratios(rates, limits),
-                "share_of_datasheet": datasheet and measure.quartiles([rate / datasheet for rate in rates]),
                 "peak_memory_bytes_beyond_state": peaks[arm],
             }
         )
@@ -193,18 +182,16 @@ def measure_all(given: argparse.Namespace, device: str) -> list[dict[str, Any]]:
 
 
 def show(rows: list[dict[str, Any]]) -> list[Table]:
-    steps = Table("shape", "arm", "tokens/s", "to ours", "of the product", "of the data sheet", "peak MiB")
+    steps = Table("shape", "arm", "tokens/s", "to ours", "of the product", "peak MiB")
     jobs = Table("jobs at a time", "wall s", "jobs/hour", "to one at a time")
     for row in rows:
         if row["part"] == "step":
-            sheet = row["share_of_datasheet"]
             steps.add_row(
                 row["shape"],
                 row["arm"],
                 f"{row['tokens_per_second']['median']:.0f}",
                 f"{row['seconds_to_ours']['median']:.2f}",
                 f"{row['share_of_product']['median']:.1%}",
-                "unknown" if sheet is None else f"{sheet['median']:.1%}",
                 f"{row['peak_memory_bytes_beyond_state'] / 2**20:.0f}",
             )
         elif row["part"] == "jobs":

@@ -55,7 +55,7 @@ def test_a_rehearsal_runs_every_part_and_writes_no_figure_of_a_gpu(tmp_path):
     assert {row["arm"] for row in parts["step"]} >= {"ours", "nanoGPT"}
     assert {row["head"] for row in parts["head"]} >= {"logits", "ours"}
     assert [(row["jobs_at_a_time"], row["jobs"]) for row in parts["jobs"]] == [(2, 2)]
-    assert all(row["share_of_datasheet"] is None for row in parts["step"])
+    assert all(row["share_of_product"]["n"] == 2 for row in parts["step"])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
