@@ -5,6 +5,7 @@ Holds nothing of any job. Computes nothing with torch either: its threads do not
 
 import gc
 import io
+import sys
 from importlib import import_module
 
 NAMES = ("tielab.experiment", "tielab.training.progress")
@@ -19,9 +20,12 @@ def preload() -> None:
     import torch
 
     from tielab.machine import versions
+    from tielab.tracking.wandb_start import remember_packages
 
     torch.save({}, io.BytesIO())  # imports what writing the first checkpoint imports
     versions()
+    if "wandb" in sys.modules:
+        remember_packages()
     # A process that looks for garbage would touch, and so copy, every page of what was imported here.
     gc.freeze()
     gc.enable()

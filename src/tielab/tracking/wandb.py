@@ -22,6 +22,7 @@ from tielab.tracking.metrics_csv import METRIC_COLUMNS
 from tielab.tracking.names import ARM, DEVICE, PHASE
 from tielab.tracking.rank import is_global_rank_zero
 from tielab.tracking.wandb_mode import asked_mode, chosen_mode
+from tielab.tracking.wandb_start import look_sooner
 
 log = logging.getLogger(__name__)
 
@@ -201,6 +202,7 @@ def _prepare_process() -> None:
         # Left open by an earlier job of this process: Lightning would log into it.
         wandb.run.finish(exit_code=1)
     wandb.teardown()
+    look_sooner()
     for key, value in ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(key, value)
 
