@@ -85,10 +85,10 @@ def train(cache_dir, tmp_path, monkeypatch, capfd):
 def main(cache_dir, tmp_path, monkeypatch):
     """The exit status of the same, whose runs' processes commit the faults {seed: fault}."""
     import faults
-    from tielab import processes
+    from tielab import fork_server
 
     def run(*arguments, **committed):
-        monkeypatch.setattr(processes, "_forked", faults.misbehave)
+        monkeypatch.setattr(fork_server, "run_forked", faults.misbehave)
         monkeypatch.setenv(faults.FAULTS, json.dumps(committed))
         return call_main(arguments, tmp_path, monkeypatch)
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tielab.processes import _forked
+from tielab.fork_server import run_forked
 
 FAULTS = "TIELAB_TEST_FAULTS"
 """Environment variable: {seed: fault} as JSON."""
@@ -25,7 +25,7 @@ def misbehave(folder: Path, environment: dict[str, str], current: Path) -> None:
     import tielab.fit
 
     tielab.fit.TrainLog = _observer()
-    _forked(folder, environment, current)
+    run_forked(folder, environment, current)
 
 
 def _observer():

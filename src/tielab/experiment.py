@@ -152,7 +152,7 @@ def run_process(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    from tielab.processes import die_with_parent, leave
+    from tielab.lifetime import die_with_parent, leave
 
     die_with_parent()
     leave(run_process(Path(sys.argv[1])))

@@ -1,14 +1,6 @@
-"""The processes of a run: one fresh one per device, however they are started, and what becomes of them.
+"""The processes of a run: one fresh one per device, however they are started, and what becomes of them."""
 
-Forked from a server that has imported torch and Lightning once, a process is ready in a fraction of
-a second; nothing of one job reaches the next.
-"""
-
-import atexit
 import contextlib
-import multiprocessing
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -16,15 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from tielab.errors import FINISHED, INTERRUPTED
+from tielab.fork_server import FORK_SERVER_DIED, fork
+from tielab.lifetime import STOP_SIGNALS
 from tielab.slots import device_names, devices_folder, hold_slots, num_gpus
 
 STALE_VARIABLES = (
@@ -38,9 +31,6 @@ SECONDS_TO_STOP = 300.0
 
 SECONDS_BETWEEN_LOOKS = 0.05
 """At whether somebody asks for the run to stop."""
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-"""The last one is SLURM's warning before a time limit or a preemption, as submitit asks for it."""
 
 
 def never() -> bool:
@@ -61,10 +51,6 @@ def stopping_when(condition: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         stop_asked = earlier
-
-
-FORK_SERVER_DIED = 255
-"""What multiprocessing says of all its processes then."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +89,11 @@ def start_and_wait(config: dict[str, Any], folder: Path) -> Ending:
         port = held.enter_context(port_of_ones_own())
         if config["launch"] == "torchrun":
             return _wait_for([_torchrun(trainer, folder, port, gpus)], received)
-        fork = config["launch"] == "forkserver"
+        forks = config["launch"] == "forkserver"
         children: list[Child] = []
         try:
             for environment in _rank_environments(trainer, port, gpus):
-                children.append(_fork(folder, environment, config) if fork else _spawn(folder, environment))
+                children.append(_fork(folder, environment, config) if forks else _spawn(folder, environment))
         except EOFError:
             _send(children, signal.SIGKILL)
             return Ending(FORK_SERVER_DIED)
@@ -177,69 +163,8 @@ class Child:
     """A descriptor that can be read once it has ended, where there is one."""
 
 
-WANDB = ("wandb", "wandb.sdk.launch")
-"""What starting a W&B run imports, in nearly a second."""
-
-
-def start_fork_server(*, with_wandb: bool) -> bool:
-    """Let a server import torch and Lightning once, from which every job's process starts.
-
-    Returns whether it was started now; one that runs already stays as it is.
-    """
-    # Else Python would import what lies in the current folder, which may be a stranger's run.
-    os.environ["PYTHONSAFEPATH"] = "1"
-    started = _server_pid() is None
-    wandb = WANDB if with_wandb else ()
-    multiprocessing.forkserver.set_forkserver_preload([*wandb, "tielab.preloaded"])
-    with _stops_blocked():
-        multiprocessing.forkserver.ensure_running()
-    return started
-
-
-def kill_fork_server() -> None:
-    """End a server that is of no use, in the middle of its imports if need be."""
-    pid = _server_pid()
-    if pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-has_forked = False
-"""Whether this process has started a job's process from its fork server."""
-
-
-def _server_pid() -> int | None:
-    server: Any = multiprocessing.forkserver._forkserver
-    pid: int | None = server._forkserver_pid
-    return pid
-
-
-@contextlib.contextmanager
-def _stops_blocked() -> Iterator[None]:
-    """Start the fork server with the signals blocked that ask a run to stop.
-
-    SLURM and `kill -- -GROUP` send to it as well, and with it all processes seem to have ended. It
-    inherits what is blocked here; the tracker of resources would unblock it, so it starts first.
-    """
-    multiprocessing.resource_tracker.ensure_running()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
 def _fork(folder: Path, environment: dict[str, str], config: dict[str, Any]) -> Child:
-    context = multiprocessing.get_context("forkserver")
-    if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
-        # Joblib's worker has one of its own, which the new process would try to set and not know.
-        multiprocessing.set_start_method("forkserver", force=True)
-    start_fork_server(with_wandb="wandb" in config["logger"])
-    process = context.Process(target=_forked, args=(folder, environment, Path.cwd()))
-    with _stops_blocked(), _main_module_unseen():
-        process.start()
-    global has_forked
-    has_forked = True
+    process = fork(folder, environment, with_wandb="wandb" in config["logger"])
     assert process.pid is not None
     pid = process.pid
     return Child(
@@ -247,29 +172,6 @@ def _fork(folder: Path, environment: dict[str, str], config: dict[str, Any]) -> 
         send=lambda number: os.kill(pid, number),
         sentinel=process.sentinel,
     )
-
-
-@contextlib.contextmanager
-def _main_module_unseen() -> Iterator[None]:
-    """Keep a new process from importing the program that starts it, which would begin anew there."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _forked(folder: Path, environment: dict[str, str], current: Path) -> None:
-    # A fork server's environment and current folder are those of its own start.
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(current)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    from tielab.experiment import run_process
-
-    die_with_parent()
-    sys.exit(run_process(folder))
 
 
 def _spawn(folder: Path, environment: dict[str, str]) -> Child:
@@ -290,37 +192,6 @@ def _torchrun(trainer: dict[str, Any], folder: Path, port: int, gpus: Sequence[s
     environment.pop("LOCAL_RANK", None)
     process = subprocess.Popen(command, env=environment)
     return Child(poll=process.poll, send=process.send_signal)
-
-
-def die_with_parent() -> None:
-    """End this process when the one that started it has gone, however it went."""
-    # SLURM's warning goes to every process of a job; the one that started this one acts on it.
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    launcher = multiprocessing.parent_process()
-    parent = os.getppid()
-
-    def watch() -> None:
-        if launcher is not None:  # forked by the fork server, which outlives the one that asked for it
-            wait([launcher.sentinel])
-        while launcher is None and os.getppid() == parent:
-            time.sleep(1)
-        os._exit(70)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def leave(status: int) -> NoReturn:
-    """End this process as a forked one ends: all but the tearing down of the interpreter.
-
-    Where FSDP still refers to a group that was destroyed, its threads live on, and one that lets go of
-    a tensor while the interpreter is torn down aborts the process after its work is done and recorded.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that are to be waited for
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed pipe, or none at all
-            stream.flush()
-    os._exit(status)
 
 
 def _wait_for(children: list[Child], received: list[int]) -> Ending:

@@ -20,8 +20,9 @@ from tielab.code_version import code_hash, code_version
 from tielab.config import config_hash
 from tielab.errors import FINISHED, INTERRUPTED, RequestError
 from tielab.folder import LOCK_NAME, differences, hold, read_run_config, shown, state_of
+from tielab.fork_server import FORK_SERVER_DIED
 from tielab.matching import matching_record
-from tielab.processes import FORK_SERVER_DIED, start_and_wait
+from tielab.processes import start_and_wait
 from tielab.record import (
     ERROR_FILES,
     LAST_CHECKPOINT,

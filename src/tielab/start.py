@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tielab.fork_server import kill_fork_server, start_fork_server
 from tielab.help import asks_for_help, help_text
-from tielab.processes import kill_fork_server, start_fork_server
 
 RUN_FLAGS = {
     "-m", "--multirun", "-r", "--run", "-cd", "--config-dir", "-cn", "--config-name",
@@ -26,12 +26,12 @@ def main(config_dir: Path) -> int:
         print(help_text(config_dir))
         return 0
     early = will_fork(arguments) and start_fork_server(with_wandb=logs_to_wandb(arguments))
-    from tielab import launch, processes
+    from tielab import fork_server, launch
 
     try:
         return launch.main(config_dir)
     finally:
-        if early and not processes.has_forked:
+        if early and not fork_server.has_forked:
             kill_fork_server()
 
 

@@ -15,7 +15,7 @@ import torch
 
 import faults
 from running import ROOT, config_of
-from tielab import processes
+from tielab import fork_server
 from tielab import run as runs
 from tielab.folder import State, reserve
 from tielab.record import read_record
@@ -131,7 +131,7 @@ def test_a_sweeps_folder_is_not_taken_for_another_one(killed, train, tiny, tmp_p
 @pytest.fixture
 def attempt(tmp_path, monkeypatch, cache_dir):
     """Run a folder whose process commits a fault; returns its record."""
-    monkeypatch.setattr(processes, "_forked", faults.misbehave)
+    monkeypatch.setattr(fork_server, "run_forked", faults.misbehave)
 
     def run(folder, fault=""):
         monkeypatch.setenv(faults.FAULTS, json.dumps({"0": fault} if fault else {}))

@@ -33,7 +33,7 @@ def test_a_process_leaves_without_the_end_of_its_interpreter():
     """What gloo's threads do then is a matter of luck; here it is what happens every time."""
     script = """
 import atexit, os, sys, threading, time
-from tielab.processes import leave
+from tielab.lifetime import leave
 
 class Aborts:
     __del__ = lambda self, abort=os.abort: abort()

@@ -19,7 +19,7 @@ from wandb_started import run_told
 
 import faults
 from running import call_main
-from tielab import processes
+from tielab import fork_server
 from tielab.dashboard import spec
 from tielab.record import Record, read_record
 from tielab.tracking.wandb import record_summary
@@ -59,7 +59,7 @@ def sweep(
         pytest.MonkeyPatch.context() as patch,
         mock.patch.dict(os.environ, {**kept, **environment(folder, server.url)}, clear=True),
     ):
-        patch.setattr(processes, "_forked", faults.misbehave)
+        patch.setattr(fork_server, "run_forked", faults.misbehave)
         patch.setenv(faults.FAULTS, json.dumps({"0": "terminate@17"}))
         statuses = [call_main(command, folder, patch)]
         patch.delenv(faults.FAULTS)
@@ -136,7 +136,7 @@ def test_a_run_that_loses_its_server_finishes_and_arrives_later_by_the_command_i
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB_")}
-    monkeypatch.setattr(processes, "_forked", faults.misbehave)
+    monkeypatch.setattr(fork_server, "run_forked", faults.misbehave)
     with ExitStack() as lost, mock.patch.dict(os.environ, kept, clear=True):
         server = lost.enter_context(serve())
         os.environ.update(environment(tmp_path, server.url), WANDB_FINISH_TIMEOUT="1")
