@@ -13,6 +13,9 @@ CHUNK_LOGITS = 2**24
 """Logits that exist at a time in float32, which are 64 MiB; twice as many in a format half as wide. Fewer
 slow down large vocabularies, more gain nothing."""
 
+SMALLEST_PROBABILITY = 1e-30
+"""Whose logarithm is as exact as any other's in float32."""
+
 
 class Head(nn.Module):
     """Scores hidden states with its matrix ``weight`` (V, D) and, if there is one, its ``bias`` (V,)."""
@@ -77,7 +80,7 @@ def _nats(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) 
     parts = []
     for some_hidden, some_targets in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
         logits = F.linear(some_hidden, weight, bias)
-        parts.append(F.cross_entropy(logits.to(_wide(logits.dtype)), some_targets, reduction="none"))
+        parts.append(_nats_and_probabilities(logits.to(_wide(logits.dtype)), some_targets)[0])
     return torch.cat(parts)
 
 
@@ -150,9 +153,22 @@ def _nats_and_gradient(
     logits = torch.mm(hidden, weight.t()).to(_wide(hidden.dtype))
     if bias is not None:
         logits += bias
-    log_probabilities = torch.log_softmax(logits, dim=-1)
-    del logits
-    nats = -log_probabilities.gather(1, targets[:, None])[:, 0]
-    by_logits = log_probabilities.exp_()
+    nats, by_logits = _nats_and_probabilities(logits, targets)
     by_logits.scatter_add_(1, targets[:, None], by_logits.new_full((len(targets), 1), -1.0))
     return nats, by_logits
+
+
+def _nats_and_probabilities(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Nats (n,) of the targets, and the probabilities (n, V)."""
+    if logits.device.type != "cpu":
+        log_probabilities = torch.log_softmax(logits, dim=-1)
+        nats = -log_probabilities.gather(1, targets[:, None])[:, 0]
+        return nats, log_probabilities.exp_()
+    # Takes half the time on the CPU. On a GPU it would wait to see whether a target is next to impossible.
+    probabilities = torch.softmax(logits, dim=-1)
+    of_targets = probabilities.gather(1, targets[:, None])[:, 0]
+    nats = -of_targets.log()
+    unlikely = (of_targets < SMALLEST_PROBABILITY).nonzero()[:, 0]
+    if len(unlikely):
+        nats[unlikely] = F.cross_entropy(logits[unlikely], targets[unlikely], reduction="none")
+    return nats, probabilities

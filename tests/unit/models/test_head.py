@@ -67,6 +67,29 @@ def test_each_target_has_the_nats_that_all_logits_at_once_give_it(chunk):
         assert torch.allclose(cross_entropy(*tensors, targets), expected.mean())
 
 
+@pytest.mark.parametrize("scale", [30.0, 3e4])
+def test_targets_whose_probability_is_next_to_nothing_have_exact_nats(chunk, scale):
+    *tensors, targets = inputs()
+    with torch.no_grad():
+        tensors[1].mul_(scale)
+    logits = F.linear(*tensors)
+    assert (logits.softmax(dim=-1).gather(1, targets[:, None]) == 0).any()
+    expected = F.cross_entropy(logits, targets, reduction="none")
+    assert torch.allclose(cross_entropy(*tensors, targets, reduction="none"), expected, rtol=1e-5)
+    loss = cross_entropy(*tensors, targets)
+    assert torch.allclose(loss, expected.mean(), rtol=1e-5)
+    for found, wanted in zip(gradients(loss, tensors), gradients(expected.mean(), tensors), strict=True):
+        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
+def test_a_score_that_is_no_number_gives_a_loss_that_is_none():
+    hidden, weight, _, targets = inputs(bias=False)
+    with torch.no_grad():
+        weight[3, 0] = torch.nan
+    assert cross_entropy(hidden, weight, None, targets).isnan()
+    assert cross_entropy(hidden, weight, None, targets, reduction="none").isnan().all()
+
+
 def test_under_autocast_the_products_are_bfloat16_and_the_rest_is_float32(chunk):
     *tensors, targets = inputs()
     expected = F.cross_entropy(F.linear(*tensors), targets)
