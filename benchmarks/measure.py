@@ -139,17 +139,19 @@ def write(
     """Write a benchmark's result, whole or not at all.
 
     Args:
+        name: of the result's file.
         rows: plain values by column, all a table needs.
         seen: of ``watched``.
         conditions: whatever the figures hold for: threads, shapes, rounds, versions of peers.
     """
     result = {
         "benchmark": name,
-        "command": "python -m " + " ".join([f"benchmarks.{name}", *sys.argv[1:]]),
+        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "machine": machine(),
         "versions": versions(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "quiet": is_quiet(seen),
         **{key: round(value, 4) for key, value in seen.items()},
         "conditions": dict(conditions),

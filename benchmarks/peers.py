@@ -6,7 +6,6 @@ shape, tokens, optimizer, batch and threads. They take turns: one trains, all ot
 
 import argparse
 import contextlib
-import os
 import signal
 import statistics
 import sys
@@ -239,7 +238,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows += compare(SHAPES[name], chosen, tools, asked.rounds)
     conditions = {
         "threads": NUM_THREADS,
-        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "not set"),
         "rounds": asked.rounds,
         "shapes": {name: vars(SHAPES[name]) for name in asked.shapes},
         "peers": versions,

@@ -248,7 +248,6 @@ def main(arguments: Sequence[str] | None = None) -> Path:
         "context": CONTEXT,
         "scored_characters": len(held_out(text.read_text(encoding="utf-8"))) - 1,
         "rounds": asked.rounds,
-        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "nanogpt_options": " ".join(RECIPE),
     }
     return write("quality", rows, seen, conditions, asked.out)

@@ -55,6 +55,7 @@ def settings() -> dict[str, Any]:
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as the trainer does; determinism needs it on a GPU
     torch.set_num_threads(config["trainer"]["num_threads"])
     torch.use_deterministic_algorithms(config["trainer"]["deterministic"])
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return config
 
 

@@ -1,7 +1,7 @@
 """What a sweep costs beside its jobs' training, and what two jobs at a time gain over one after the other.
 
 ``python -m benchmarks.sweeps``: short jobs of the default model, two at a time and in turn, with the threads
-that the defaults give them. ``--minute``: eight jobs of a minute.
+that the defaults give them. ``--minute``: eight jobs of a minute, written to ``sweeps_minute.json``.
 
 A job's overhead is the time from its start to the next one's without its training and validation.
 """
@@ -101,22 +101,21 @@ def tokens_for(seconds: float, folder: Path, options: Sequence[str]) -> int:
     return max(20_000, int(speed * (seconds - tried["seconds_by_phase"]["validation"])))
 
 
-def measure(jobs: int, options: Sequence[str], folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of the result, and for what sweeps they hold.
+def measure(jobs: int, options: Sequence[str], folder: Path, *, same_threads: bool) -> list[dict[str, Any]]:
+    """The rows of the result.
 
-    In turn the jobs are run twice: with the threads that a job alone has by default, and with those that each
-    of two has, where they are the same runs bit by bit.
+    Args:
+        same_threads: run the jobs in turn twice: with the threads that a job alone has by default, and with
+            those that each of two has, where they are the same runs bit by bit.
     """
     two = sweep(folder / "two_at_a_time", jobs, [*options, *PARALLEL])
-    threads = two.records[0]["num_threads"]
-    arms = {
-        "two_at_a_time": two,
-        "in_turn": sweep(folder / "in_turn", jobs, options),
-        "in_turn_same_threads": sweep(
-            folder / "in_turn_same_threads", jobs, [*options, f"trainer.num_threads={threads}"]
-        ),
-    }
-    overheads = [one for name in ("in_turn", "in_turn_same_threads") for one in arms[name].overheads()]
+    in_turn = {"in_turn": sweep(folder / "in_turn", jobs, options)}
+    if same_threads:
+        threads = f"trainer.num_threads={two.records[0]['num_threads']}"
+        name = "in_turn_same_threads"
+        in_turn[name] = sweep(folder / name, jobs, [*options, threads])
+    arms = {"two_at_a_time": two, **in_turn}
+    overheads = [one for swept in in_turn.values() for one in swept.overheads()]
     rows = [
         {"what": f"{part}_seconds_per_job", **quartiles([one[part] for one in overheads])}
         for part in ("overhead", "process", "data", "model_trainer_files")
@@ -126,10 +125,10 @@ def measure(jobs: int, options: Sequence[str], folder: Path) -> tuple[list[dict[
         rows.append({"what": f"job_seconds_{name}", **each, "threads": swept.records[0]["num_threads"]})
         rows.append({"what": f"seconds_{name}", "median": swept.seconds, "n": 1})
     rows += [
-        {"what": f"two_at_a_time_to_{name}", "median": two.seconds / arms[name].seconds, "n": 1}
-        for name in ("in_turn", "in_turn_same_threads")
+        {"what": f"two_at_a_time_to_{name}", "median": two.seconds / swept.seconds, "n": 1}
+        for name, swept in in_turn.items()
     ]
-    return rows, {"jobs": jobs}
+    return rows
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
@@ -142,7 +141,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--minute", action="store_true", help="eight jobs of a minute, in some 25 minutes")
+    parser.add_argument("--minute", action="store_true", help="eight jobs of a minute, a quarter of an hour")
     parser.add_argument("--quick", action="store_true", help="jobs of a second, to see that it works")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args(arguments)
@@ -153,12 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with watched() as seen:
             tokens = 2_000 if asked.quick else tokens_for(seconds, folder / "trial", options)
             given = [*options, ONE_VALIDATION, f"budget.tokens={tokens}"]
-            rows, conditions = measure(jobs, given, folder)
+            rows = measure(jobs, given, folder, same_threads=not asked.minute)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     show(rows)
-    conditions |= {"tokens": tokens, "options": list(options), "seconds_wanted_per_job": seconds}
-    write("sweeps", rows, seen, conditions, asked.out)
+    conditions = {"jobs": jobs, "tokens": tokens, "options": options, "seconds_wanted_per_job": seconds}
+    write("sweeps_minute" if asked.minute else "sweeps", rows, seen, conditions, asked.out)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,16 @@ class Shown:
     chosen: Callable[[Row], bool] = lambda row: True
 
 
+SWEEPS = [
+    Shown(
+        [
+            ("", lambda row: row["what"].replace("_", " ")),
+            ("median (quartiles)", own_quartiles()),
+            ("n", text("n")),
+        ]
+    )
+]
+
 TABLES: dict[str, Sequence[Shown]] = {
     "peers": [
         Shown(
@@ -206,15 +216,8 @@ TABLES: dict[str, Sequence[Shown]] = {
             lambda row: row["part"] == "memory",
         ),
     ],
-    "sweeps": [
-        Shown(
-            [
-                ("", lambda row: row["what"].replace("_", " ")),
-                ("median (quartiles)", own_quartiles()),
-                ("n", text("n")),
-            ]
-        )
-    ],
+    "sweeps": SWEEPS,
+    "sweeps_minute": SWEEPS,
     "start": [
         Shown(
             [
@@ -263,8 +266,9 @@ def conditions(result: dict[str, Any]) -> str:
     """Machine, versions, date, commit and command of a result, and whether the machine was quiet."""
     machine, versions = result["machine"], {**result["versions"], **result["conditions"].get("versions", {})}
     quiet = describe_quiet(result) + ("" if result["quiet"] else ": not quiet, trust the ratios only")
+    policy = f", OMP_WAIT_POLICY={result['omp_wait_policy']}" if result.get("omp_wait_policy") else ""
     return (
-        f"`{result['command']}`, {result['date']}, commit {result['commit']}, "
+        f"`{result['command']}`{policy}, {result['date']}, commit {result['commit']}, "
         f"{result['seconds']:.0f} s, {machine['cores']} cores of {machine['processor']}, "
         f"{machine['memory_gib']} GiB; {', '.join(f'{name} {v}' for name, v in versions.items())}; {quiet}."
     )
