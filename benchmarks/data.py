@@ -3,7 +3,6 @@
 ``python -m benchmarks.data [--quick] [--out FOLDER]``
 """
 
-import argparse
 import gc
 import itertools
 import json
@@ -24,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.data_phases import prepare_in_phases
-from benchmarks.measure import RESULTS, interleave, quartiles, ratios, seconds, watched, write
+from benchmarks.measure import command_line, interleave, quartiles, ratios, seconds, watched, write
 from tielab.data.budget import check_fits, data_summary
 from tielab.data.corpus import find_source
 from tielab.data.datamodule import TextDataModule
@@ -268,9 +267,7 @@ def show(rows: list[Row]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small amounts, for a first look")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the result")
+    parser = command_line(__doc__, quick="small amounts, for a first look")
     options = parser.parse_args(arguments)
     amounts = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as name, watched() as seen:

@@ -219,11 +219,11 @@ def find_device(cpu: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks/gpu.sh", description=__doc__)
+    parser = measure.command_line(
+        __doc__, quick="tiny shapes, two rounds, not compiled", prog="benchmarks/gpu.sh"
+    )
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT to compare with")
-    parser.add_argument("--quick", action="store_true", help="tiny shapes, two rounds, not compiled")
     parser.add_argument("--cpu", action="store_true", help="rehearse on the CPU with tiny shapes")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     given = parser.parse_args()
     try:
         device = find_device(given.cpu)

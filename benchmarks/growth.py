@@ -9,9 +9,9 @@ Clipping moves 12 bytes of a parameter (read for the norm, read and written for 
 second term and nothing from the first. Memory has no constant that is fitted: see ``predicted_bytes``.
 """
 
-import argparse
-import functools
-from dataclasses import replace
+import time
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,8 +36,8 @@ BYTES_PER_PARAMETER = 16
 """Weight, gradient and two moments."""
 ACTIVATIONS_PER_WIDTH = 16
 """Numbers that a block keeps of each position for the backward pass, over D; the MLP is 4 D wide."""
-SECONDS_PER_CASE = 3.0
-MIN_ROUNDS, MAX_ROUNDS = 3, 15
+ROUNDS, QUICK_ROUNDS = 7, 2
+SECONDS_PER_TURN = 0.3
 ARMS = {"tied": True, "untied": False}
 NAMES = {"vocab_size": "vocabulary V", "embed_dim": "width D", "block_size": "context T"}
 COLORS = {"tied": "tab:blue", "untied": "tab:orange"}
@@ -74,46 +74,80 @@ def predicted_bytes(shape: Shape, num_parameters: int) -> int:
     return max(4 * at_head, BYTES_PER_PARAMETER * num_parameters)
 
 
-def case(shape: Shape, optimizer: dict[str, Any], quick: bool) -> list[dict[str, Any]]:
-    """A row for each arm of a shape."""
-    trainings: dict[str, Training] = {}
-    peaks = {}
+@dataclass
+class Case:
+    """One arm of one shape, kept from round to round; each list holds a median per turn, in seconds."""
+
+    shape: Shape
+    arm: str
+    training: Training
+    peak_bytes: int
+    steps: list[float] = field(default_factory=list)
+    gradients: list[float] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+
+    def turn(self, seconds: float) -> None:
+        """Train for about so long, and at least a step."""
+        parts: list[tuple[float, float]] = []
+        ends = time.monotonic() + seconds
+        while not parts or time.monotonic() < ends:
+            gradients = measure.seconds(self.training.compute_gradients)
+            parts.append((gradients, measure.seconds(self.training.update)))
+        self.steps.append(median(map(sum, parts)))
+        self.gradients.append(median(gradients for gradients, _ in parts))
+        self.updates.append(median(update for _, update in parts))
+
+
+def cases(shape: Shape, optimizer: dict[str, Any]) -> list[Case]:
+    """Both arms of a shape, after two steps, in which the memory is counted."""
+    found = []
     for arm, tied in ARMS.items():
+        begun: list[Training] = []
 
-        def begin(arm: str = arm, tied: bool = tied) -> None:
-            trainings[arm] = Training(shape, optimizer, tied=tied)
-            trainings[arm].step()
-            trainings[arm].step()
+        def begin(begun: list[Training] = begun, tied: bool = tied) -> None:
+            begun.append(Training(shape, optimizer, tied=tied))
+            begun[0].step()
+            begun[0].step()
 
-        peaks[arm] = peak_bytes(begin)
-    parts: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
+        peak = peak_bytes(begin)
+        found.append(Case(shape, arm, begun[0], peak))
+    return found
 
-    def turn(arm: str) -> float:
-        training = trainings[arm]
-        parts[arm].append((measure.seconds(training.compute_gradients), measure.seconds(training.update)))
-        return sum(parts[arm][-1])
 
-    arms = {arm: functools.partial(turn, arm) for arm in ARMS}
-    round_seconds = sum(arm() for arm in arms.values())
-    for found in parts.values():
-        found.clear()
-    rounds = 2 if quick else max(MIN_ROUNDS, min(MAX_ROUNDS, int(SECONDS_PER_CASE / round_seconds)))
-    seconds = measure.interleave(arms, rounds)
+def table_rows(both: list[Case]) -> list[dict[str, Any]]:
+    """A row for each arm of a shape, the tied one first."""
+    tied = both[0]
     return [
         {
-            **vars(shape),
-            "arm": arm,
-            "parameters": trainings[arm].num_parameters,
-            "flops_per_step": trainings[arm].flops,
-            "seconds_per_step": measure.quartiles(seconds[arm]),
-            "seconds_per_gradients": measure.quartiles([gradients for gradients, _ in parts[arm]]),
-            "seconds_per_update": measure.quartiles([update for _, update in parts[arm]]),
-            "seconds_to_tied": measure.ratios(seconds[arm], seconds["tied"]),
-            "tokens_per_second": measure.quartiles([shape.tokens / second for second in seconds[arm]]),
-            "state_bytes": BYTES_PER_PARAMETER * trainings[arm].num_parameters,
-            "peak_memory_bytes": peaks[arm],
+            **vars(case.shape),
+            "arm": case.arm,
+            "parameters": case.training.num_parameters,
+            "flops_per_step": case.training.flops,
+            "seconds_per_step": measure.quartiles(case.steps),
+            "seconds_per_gradients": measure.quartiles(case.gradients),
+            "seconds_per_update": measure.quartiles(case.updates),
+            "seconds_to_tied": measure.ratios(case.steps, tied.steps),
+            "tokens_per_second": measure.quartiles([case.shape.tokens / seconds for seconds in case.steps]),
+            "state_bytes": BYTES_PER_PARAMETER * case.training.num_parameters,
+            "peak_memory_bytes": case.peak_bytes,
         }
-        for arm in ARMS
+        for case in both
+    ]
+
+
+def measured(optimizer: dict[str, Any], quick: bool) -> list[dict[str, Any]]:
+    """All rows. Every round goes over all shapes, or a drift of the machine would look like growth."""
+    grown = shapes(quick)
+    by_shape = {shape: cases(shape, optimizer) for shape in dict.fromkeys(chain(*grown.values()))}
+    every = [*chain(*by_shape.values())]
+    for number in range(QUICK_ROUNDS if quick else ROUNDS):
+        for case in every[:: -1 if number % 2 else 1]:
+            case.turn(0.0 if quick else SECONDS_PER_TURN)
+    return [
+        {"grows": grows, **row}
+        for grows, some in grown.items()
+        for shape in some
+        for row in table_rows(by_shape[shape])
     ]
 
 
@@ -195,19 +229,11 @@ def show(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny shapes, two rounds")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    parser = measure.command_line(__doc__, quick="tiny shapes, two rounds")
     given = parser.parse_args()
     optimizer = settings()["optimizer"]
-    rows = []
     with measure.watched() as seen:
-        known: dict[Shape, list[dict[str, Any]]] = {}
-        for grows, grown in shapes(given.quick).items():
-            for shape in grown:
-                if shape not in known:
-                    known[shape] = case(shape, optimizer, given.quick)
-                rows += [{"grows": grows, **row} for row in known[shape]]
+        rows = measured(optimizer, given.quick)
     found = constants(rows)
     predict(rows, found)
     Console(width=110).print(show(rows))

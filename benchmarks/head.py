@@ -5,12 +5,10 @@ turn; memory is the most that torch held at once beyond hidden states and weight
 gradients are compared with those of the logits path in float32.
 """
 
-import argparse
 import functools
 import importlib.util
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -161,9 +159,7 @@ def show(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one tiny size, two rounds")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    parser = measure.command_line(__doc__, quick="one tiny size, two rounds")
     given = parser.parse_args()
     settings()
     with measure.watched() as seen:

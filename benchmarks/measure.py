@@ -4,6 +4,7 @@ Every figure that is compared is a ratio of figures from one run on one machine.
 ``results/``; ``tables.py`` makes the tables of the README from these files and from nothing else.
 """
 
+import argparse
 import contextlib
 import importlib.metadata
 import json
@@ -23,6 +24,8 @@ RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("torch", "lightning", "torchmetrics", "tokenizers", "numpy", "hydra-core")
 BUSY_LIMIT = 0.10
 """Share of the processors' time that others may use in a measurement that counts as quiet."""
+SLOW_LIMIT = 0.85
+"""Least that the machine may have slowed down to, or have been slowed to, in one that does."""
 
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:
@@ -67,28 +70,50 @@ def busy_share(duration: float = 2.0) -> float:
     return (sum(_processor_seconds()) - before) / (duration * (os.cpu_count() or 1))
 
 
+def product_rate() -> float:
+    """Operations per second of a float32 product of 2,048 square, best of three: how fast the machine is now.
+
+    Other machines on the same hardware can halve it without any of its processors' time being taken.
+    """
+    draw = np.random.default_rng(0)
+    left, right = (draw.random((2048, 2048), dtype=np.float32) for _ in range(2))
+    return 2 * 2048**3 / min(seconds(lambda: left @ right) for _ in range(3))
+
+
 @contextlib.contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """What ran beside a measurement: ``busy_before``, and when the block ends ``stolen``.
+    """What ran beside a measurement: ``busy_before``, and when the block ends ``stolen`` and ``slowest``.
+
+    ``slowest`` is the lower of ``product_rate`` before and after, over the higher.
 
     Says so on standard error where the machine was not quiet; the tables say it too.
     """
     seen = {"busy_before": busy_share()}
+    before = product_rate()
     started, (_, stolen) = time.monotonic(), _processor_seconds()
     yield seen
     duration = time.monotonic() - started
     seen["stolen"] = (_processor_seconds()[1] - stolen) / (duration * (os.cpu_count() or 1))
     seen["seconds"] = duration
+    after = product_rate()
+    seen["product_flops_per_second"] = max(before, after)
+    seen["slowest"] = min(before, after) / max(before, after)
     if not is_quiet(seen):
         print(f"note: the machine was not quiet: {describe_quiet(seen)}", file=sys.stderr)
 
 
 def is_quiet(seen: Mapping[str, float]) -> bool:
-    return max(seen["busy_before"], seen["stolen"]) <= BUSY_LIMIT
+    return max(seen["busy_before"], seen["stolen"]) <= BUSY_LIMIT and seen.get("slowest", 1.0) >= SLOW_LIMIT
 
 
 def describe_quiet(seen: Mapping[str, float]) -> str:
-    return f"{seen['busy_before']:.0%} busy before, {seen['stolen']:.0%} taken by other machines during it"
+    said = f"{seen['busy_before']:.0%} busy before, {seen['stolen']:.0%} taken by other machines during it"
+    if "slowest" in seen:
+        said += (
+            f"; a product of 2048 square at {seen['product_flops_per_second'] / 1e9:.0f} GFLOP/s at one end, "
+            f"{seen['slowest']:.0%} of that at the other"
+        )
+    return said
 
 
 def processor() -> str:
@@ -129,6 +154,21 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
+def called_as() -> str:
+    """How the benchmark that runs was called, without its arguments."""
+    return f"python -m benchmarks.{Path(sys.argv[0]).stem}"
+
+
+def command_line(description: str | None, *, quick: str, prog: str | None = None) -> argparse.ArgumentParser:
+    """Of the arguments that every benchmark takes; ``quick`` says what is less then."""
+    made = argparse.ArgumentParser(
+        prog=prog or called_as(), description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    made.add_argument("--quick", action="store_true", help=quick)
+    made.add_argument("--out", type=Path, default=RESULTS, help="folder for the result")
+    return made
+
+
 def write(
     name: str,
     rows: Sequence[Mapping[str, Any]],
@@ -146,7 +186,7 @@ def write(
     """
     result = {
         "benchmark": name,
-        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": " ".join([called_as(), *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "machine": machine(),

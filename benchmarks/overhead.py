@@ -4,7 +4,6 @@ Both train the same MiniGPT on the same batches with the same optimizer, clippin
 after every few steps of the harness the plain loop does the same. Validation and checkpoints are left out.
 """
 
-import argparse
 import logging
 import os
 import tempfile
@@ -264,9 +263,7 @@ def render(steps: Sequence[dict[str, Any]], parts: Sequence[dict[str, Any]]) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the tiny shape, few steps, no W&B")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    parser = measure.command_line(__doc__, quick="the tiny shape, few steps, no W&B")
     asked = parser.parse_args(arguments)
     os.environ.setdefault("WANDB_MODE", "offline")
     warnings.filterwarnings("ignore")

@@ -201,7 +201,7 @@ def render(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser = measure.command_line(__doc__, quick="a tiny shape, one round")
     names = [name for name in SHAPES if name != "tiny"]
     parser.add_argument("--shapes", default=",".join(names), help="of " + ", ".join(SHAPES))
     parser.add_argument("--rounds", type=int, default=3)
@@ -211,8 +211,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--peer-python", type=Path, default=Path(sys.executable), help="with transformers, litgpt"
     )
     parser.add_argument("--dnnlpy", type=Path, help="a Python, 3.12 or later, with dnnlpy")
-    parser.add_argument("--quick", action="store_true", help="a tiny shape, one round")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     asked = parser.parse_args(arguments)
     asked.shapes = asked.shapes.split(",") if not asked.quick else ["tiny"]
     asked.only = asked.only.split(",")

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.measure import RESULTS, quartiles, ratios, watched, write
+from benchmarks.measure import command_line, quartiles, ratios, watched, write
 from tielab.data.windows import EvaluationOrder, Indices, cut
 from tielab.errors import RequestError
 from tielab.sample import load_run
@@ -212,7 +212,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, quick="a few steps, to see that it runs")
     parser.add_argument("--text", type=Path, required=True, help="file with the tiny Shakespeare text")
     parser.add_argument(
         "--nanogpt", type=Path, help="folder with nanoGPT's files; without it ours runs alone"
@@ -222,8 +222,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=1, help="trainings of each, in turn")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of ours, at least the rounds")
-    parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the result")
     return parser.parse_args(arguments)
 
 

@@ -5,9 +5,7 @@
 products are measured in turn with the steps, and the best one is the limit.
 """
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,9 +99,7 @@ def show(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny shapes, two rounds")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    parser = measure.command_line(__doc__, quick="tiny shapes, two rounds")
     given = parser.parse_args()
     config = settings()
     shapes = {"tiny": TINY} if given.quick else SHAPES

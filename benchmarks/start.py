@@ -4,7 +4,6 @@
 more call that imports take (``python -X importtime``, which itself costs some).
 """
 
-import argparse
 import collections
 import os
 import re
@@ -22,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import RESULTS, interleave, quartiles, watched, write
+from benchmarks.measure import command_line, interleave, quartiles, watched, write
 
 ROOT = Path(__file__).parents[1]
 TRAIN, TIELAB = str(ROOT / "train.py"), ("-m", "tielab.cli")
@@ -141,9 +140,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few commands, once each")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = command_line(__doc__, quick="few commands, once each")
     asked = parser.parse_args(arguments)
     names, rounds = (QUICK, 1) if asked.quick else (tuple(COMMANDS), 3)
     folder = Path(tempfile.mkdtemp(prefix="start-"))
