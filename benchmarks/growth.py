@@ -193,7 +193,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
             memory.plot(sizes, [row["predicted_peak_bytes"] / 2**20 for row in mine], color=color)
         for axis in axes[:, column]:
             if key == "block_size":  # changes little: on a logarithmic axis noise would fill it
-                axis.set_ylim(bottom=0)
+                axis.set_ylim(0, 1.1 * axis.dataLim.y1)
             axis.set(xscale="log", yscale="linear" if key == "block_size" else "log")
             axis.grid(alpha=0.3, which="both")
         axes[1, column].set_xlabel(NAMES[key])

@@ -128,12 +128,18 @@ class Stage:
 
 
 def choose_modes(stage: Stage) -> dict[str, dict[str, float]]:
-    """Tokens per second of every mode in one turn by tool; only the best mode of each stays."""
+    """Tokens per second of every mode in two turns by tool; only the best mode of each stays.
+
+    The modes of a tool take turns at once, there and back: they are closer to each other than the machine is
+    to itself a minute later.
+    """
     found: dict[str, dict[str, float]] = {}
-    for arm in stage.arms:
-        rate = stage.rate(arm)
-        if rate is not None:
-            found.setdefault(arm.tool, {})[arm.mode] = rate
+    for tool in dict.fromkeys(arm.tool for arm in stage.arms):
+        modes = [arm for arm in stage.arms if arm.tool == tool]
+        rates: dict[str, list[float | None]] = {arm.mode: [] for arm in modes}
+        for arm in [*modes, *modes[::-1]]:
+            rates[arm.mode].append(stage.rate(arm) if arm in stage.arms else None)
+        found[tool] = {m: statistics.fmean(r for r in turns if r) for m, turns in rates.items() if all(turns)}
     for arm in stage.arms:
         if found[arm.tool][arm.mode] < max(found[arm.tool].values()):
             stage.end(arm)
