@@ -1,6 +1,6 @@
 # make train: set up, run the default comparison, print its table.   make test: set up, run the tests.
 # make docs: set up, build the documentation; open site/index.html.
-# make bench: set up, measure, renew the tables of benchmarks/README.md; 10 minutes on an idle machine.
+# make bench: set up, measure, renew the tables of benchmarks/README.md; 10 minutes without peers.
 #   Against others too, which are no dependencies: make bench NANOGPT=FOLDER TEXT=FILE PEER_PYTHON=... DNNLPY=...
 PYTHON ?= python3
 BIN := .venv/bin

@@ -52,6 +52,7 @@ def settings() -> dict[str, Any]:
     """The config of the default run; this process computes as that of such a run from now on."""
     config = composed(("logger=none",), {})
     keep_freed_memory()
+    torch.set_flush_denormal(True)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as the trainer does; determinism needs it on a GPU
     torch.set_num_threads(config["trainer"]["num_threads"])
     torch.use_deterministic_algorithms(config["trainer"]["deterministic"])

@@ -51,3 +51,27 @@ print("work", end=" ")
         ends[end] = (done.returncode, done.stdout)
     assert ends["leave(3)"] == (3, "work thread farewell ")
     assert ends["sys.exit(3)"][0] == -6  # else this test shows nothing
+
+
+def test_a_process_of_a_run_takes_the_smallest_numbers_for_zero_in_all_its_threads():
+    script = """
+import sys, torch, tielab.experiment
+from pathlib import Path
+
+def run_rank(folder):
+    torch.set_num_threads(2)
+    smallest = torch.full((2**20,), 1e-38)  # more than one thread's share
+    print(int((smallest * 0.1).count_nonzero()))
+    return 0
+
+tielab.experiment.run_rank = run_rank
+if sys.argv[1] == "run":
+    tielab.experiment.run_process(Path())
+else:
+    run_rank(Path())
+"""
+    found = [
+        subprocess.run([sys.executable, "-c", script, arm], capture_output=True, text=True, check=True).stdout
+        for arm in ("run", "as it is")
+    ]
+    assert found == ["0\n", f"{2**20}\n"]
