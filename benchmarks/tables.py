@@ -68,7 +68,7 @@ def own_quartiles(prefix: str = "", digits: int = 2) -> Callable[[Row], str]:
 
     def cell(row: Row) -> str:
         keys = {key: row.get(f"{prefix}{key}") for key in ("median", "low", "high")}
-        whole = keys["low"] is not None
+        whole = keys["low"] is not None and row.get("n") != 1
         return spread({"it": keys if whole else keys["median"]}, "it", digits)
 
     return cell

@@ -29,6 +29,8 @@ def test_a_figure_stands_with_its_quartiles():
     assert tables.scaled("seconds", 1e3, 0)(row) == "2,000 (1,500 to 3,000)"
     assert tables.number("once")(row) == "2.00"
     assert tables.number("absent")(row) == ""
+    assert tables.own_quartiles()({"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}) == "2.00"
+    assert tables.own_quartiles()({"median": 2.0, "low": 1.0, "high": 3.0, "n": 2}) == "2.00 (1.00 to 3.00)"
 
 
 def test_arms_take_turns_and_their_ratios_are_of_one_round():
