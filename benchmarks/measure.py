@@ -25,7 +25,7 @@ PACKAGES = ("torch", "lightning", "torchmetrics", "tokenizers", "numpy", "hydra-
 BUSY_LIMIT = 0.10
 """Share of the processors' time that others may use in a measurement that counts as quiet."""
 SLOW_LIMIT = 0.85
-"""Least that the machine may have slowed down to, or have been slowed to, in one that does."""
+"""Least share of its speed at the faster end that a quiet machine has at the slower one."""
 
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:
@@ -73,7 +73,7 @@ def busy_share(duration: float = 2.0) -> float:
 def product_rate() -> float:
     """Operations per second of a float32 product of 2,048 square, best of three: how fast the machine is now.
 
-    Other machines on the same hardware can halve it without any of its processors' time being taken.
+    It has been seen to fall by a third with next to no time taken from the processors.
     """
     draw = np.random.default_rng(0)
     left, right = (draw.random((2048, 2048), dtype=np.float32) for _ in range(2))

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from benchmarks.measure import RESULTS, interleave, quartiles, ratios
+from benchmarks.measure import RESULTS, describe_quiet, interleave, is_quiet, quartiles, ratios
 
 from benchmarks import tables
 
@@ -39,3 +39,16 @@ def test_arms_take_turns_and_their_ratios_are_of_one_round():
     found = interleave(arms, rounds=3)
     assert "".join(calls) == "abbaab"
     assert ratios(found["a"], found["b"])["median"] == quartiles([1 / 2, 4 / 3, 5 / 6])["median"]
+
+
+@pytest.mark.parametrize(
+    ("change", "quiet"),
+    [({}, True), ({"slowest": 0.6}, False), ({"stolen": 0.2}, False), ({"busy_before": 0.2}, False)],
+)
+def test_a_machine_is_quiet_when_it_is_idle_and_keeps_its_speed(change, quiet):
+    seen = {"busy_before": 0.01, "stolen": 0.0, "slowest": 0.95, "product_flops_per_second": 3e11, **change}
+    assert is_quiet(seen) is quiet
+    assert f"at 300 GFLOP/s at one end, {seen['slowest']:.0%} of that at the other" in describe_quiet(seen)
+    old = {"busy_before": 0.01, "stolen": 0.0}
+    assert is_quiet(old)
+    assert "GFLOP" not in describe_quiet(old)
